@@ -14,6 +14,8 @@ pub enum PoolState {
     ReadOnly,
     /// Could not be opened; `error` says why. The daemon goes on with the others.
     Failed,
+    /// It is being opened: since the start if its device does not answer, `error` says for how long. It serves as soon as it is open.
+    Opening,
 }
 
 /// A pool as it is listed.
@@ -60,6 +62,10 @@ pub struct Pool {
     /// Bytes at most that stay allocated for good, because damaged metadata does not say who owned them.
     #[serde(default)]
     pub unattributed_bytes_max: Option<u64>,
+    /// Whether its path does not lead to it any more, since its file was removed, moved or replaced: `error` says more. The next start
+    /// will not find it.
+    #[serde(default)]
+    pub path_lost: Option<bool>,
 }
 
 /// A range of a volume or snapshot whose metadata is damaged: reads of it fail, everything else goes on. Whole blocks that are

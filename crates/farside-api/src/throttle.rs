@@ -77,6 +77,9 @@ pub struct HeldBack {
 pub struct SiteStatus {
     /// The site's name.
     pub name: String,
+    /// Why somebody has to look after it, as `/healthz` says it; empty if all is well.
+    #[serde(default)]
+    pub reasons: Vec<String>,
     /// What all peers together may send here.
     pub throttle_in: Throttle,
     /// What may be sent to all peers together.

@@ -7,7 +7,7 @@
 //! Read in this order:
 //!
 //! * [`options`]: arguments and file, merged.
-//! * `run`: start to stop in one function.
+//! * `run`: start to stop in one function. `known_pools`: the pools that it begins with.
 //! * `pools`, `exports`, `hosts`, `peers`, `mirrors`: the seam of each crate below, one file.
 //! * `accelerator`: the process of the accelerator.
 //! * `operations`: long work. `plans`, `figures`: what a destructive request would do, and how much that is.
@@ -30,6 +30,7 @@ mod failure;
 mod figures;
 mod hosts;
 mod http;
+mod known_pools;
 mod listen;
 mod logging;
 mod metrics;

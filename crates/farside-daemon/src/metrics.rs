@@ -149,6 +149,11 @@ pub(crate) fn log_line(entry: &LogEntry) {
 
 fn describe() {
     describe_gauge!("farside_pool_open", Unit::Count, "1 if the pool serves, 0 if it failed");
+    describe_gauge!(
+        "farside_pool_path_lost",
+        Unit::Count,
+        "1 if the pool's path does not lead to it any more: its file was removed, moved or replaced"
+    );
     describe_gauge!("farside_pool_size_bytes", Unit::Bytes, "Size of the pool");
     describe_gauge!("farside_pool_used_bytes", Unit::Bytes, "Bytes of the pool in use");
     describe_gauge!(
@@ -228,6 +233,7 @@ fn figure(name: &'static str, label: &'static str, value_of: &str, value: f64) {
 fn pool(pool: &Pool) {
     let set = |name, value: u64| figure(name, "pool", &pool.name, value as f64);
     set("farside_pool_open", u64::from(pool.state == PoolState::Open));
+    pool.path_lost.inspect(|lost| set("farside_pool_path_lost", u64::from(*lost)));
     pool.size_bytes.inspect(|bytes| set("farside_pool_size_bytes", *bytes));
     pool.used_bytes.inspect(|bytes| set("farside_pool_used_bytes", *bytes));
     pool.reclaimable_bytes.inspect(|bytes| set("farside_pool_reclaimable_bytes", *bytes));

@@ -3,10 +3,15 @@
 //! All calls block. A pool that cannot be opened keeps its place with its error, so that it is listed and its name
 //! stays taken; the daemon goes on with the others.
 
+mod away;
+pub(crate) mod opening;
+mod watching;
+
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use farside_api::{ErrorBody, ErrorCode, Pool as Document, PoolState};
@@ -14,8 +19,10 @@ use farside_engine::embedded::EmbeddedEngine;
 use farside_engine::{Engine, is_label};
 use farside_platform::{AtPath, BLOCK_BYTES, BlockDevice, Clock, DeviceError, FileDevice, Randomness};
 use farside_store::{ClaimOptions, Pool, PoolOptions, StoreError, occupants};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
+use uuid::Uuid;
 
+use self::away::{Watch, leads_elsewhere};
 use crate::failure::Failure;
 
 /// What a raw device is overwritten with at its head when its pool is deleted, or was not made to the end: both superblocks and
@@ -25,12 +32,16 @@ const WIPE_HEAD_BYTES: u64 = 4 << 20;
 const WIPE_TAIL_BYTES: u64 = 1 << 20;
 /// How long who still has a closed pool open may take to let go of it.
 const LET_GO_WITHIN: Duration = Duration::from_secs(10);
-/// How often that is looked at.
+/// How often it is looked at whether they have let go.
 const LET_GO_POLL: Duration = Duration::from_millis(10);
 
 /// The pools.
 pub(crate) struct Pools {
     slots: RwLock<BTreeMap<String, Slot>>,
+    /// Tells one attempt to open from another.
+    attempts: AtomicU64,
+    /// Identities of pools that are being opened, and what these are called: two of one are not opened beside each other.
+    identities: Arc<Mutex<BTreeMap<Uuid, String>>>,
     /// What mirrors see of the open ones.
     engine: Arc<EmbeddedEngine>,
     options: PoolOptions,
@@ -50,7 +61,10 @@ struct Slot {
 enum Content {
     Open(Opened),
     /// Being made or opened.
-    Opening,
+    Opening {
+        attempt: u64,
+        since: Instant,
+    },
     /// Why it is not open.
     Failed(String),
 }
@@ -60,12 +74,20 @@ enum Content {
 struct Opened {
     pool: Arc<Pool>,
     device: Arc<FileDevice>,
+    watch: Arc<Watch>,
+}
+
+impl Opened {
+    fn new(pool: Arc<Pool>, device: Arc<FileDevice>) -> Opened {
+        Opened { pool, device, watch: Arc::default() }
+    }
 }
 
 /// A pool that is about to be opened again: nobody opens anything of it any more.
 pub(crate) struct Reopening {
     name: String,
     path: String,
+    attempt: u64,
     opened: Option<Opened>,
 }
 
@@ -88,6 +110,8 @@ impl Pools {
     pub(crate) fn new(clock: Arc<dyn Clock>, randomness: Arc<dyn Randomness>) -> Pools {
         Pools {
             slots: RwLock::default(),
+            attempts: AtomicU64::new(0),
+            identities: Arc::default(),
             engine: Arc::new(EmbeddedEngine::new()),
             options: PoolOptions::new(clock, randomness),
         }
@@ -107,9 +131,7 @@ impl Pools {
     pub(crate) fn get(&self, name: &str) -> Result<Arc<Pool>, ErrorBody> {
         match self.slots.read().get(name) {
             Some(Slot { content: Content::Open(opened), .. }) => Ok(Arc::clone(&opened.pool)),
-            Some(Slot { content: Content::Opening, .. }) => {
-                Err(ErrorBody::new(ErrorCode::Refused, format!("pool {name} is being opened")))
-            }
+            Some(Slot { content: Content::Opening { .. }, .. }) => Err(being_opened(name)),
             Some(Slot { content: Content::Failed(error), .. }) => {
                 Err(ErrorBody::new(ErrorCode::Refused, format!("pool {name} is not open: {error}")).hint(
                     format!(
@@ -121,12 +143,18 @@ impl Pools {
         }
     }
 
+    /// That a pool is being opened, if it is.
+    pub(crate) fn being_opened(&self, name: &str) -> Option<ErrorBody> {
+        let slots = self.slots.read();
+        matches!(slots.get(name)?.content, Content::Opening { .. }).then(|| being_opened(name))
+    }
+
     /// All open pools, by name.
     pub(crate) fn open_pools(&self) -> Vec<(String, Arc<Pool>)> {
         let slots = self.slots.read();
         let open = slots.iter().filter_map(|(name, slot)| match &slot.content {
             Content::Open(opened) => Some((name.clone(), Arc::clone(&opened.pool))),
-            Content::Opening | Content::Failed(_) => None,
+            Content::Opening { .. } | Content::Failed(_) => None,
         });
         open.collect()
     }
@@ -149,8 +177,8 @@ impl Pools {
                  another name"
             )));
         }
-        self.occupy(name, path)?;
-        self.settle(name, self.make(path, size_bytes, overwrite), false)
+        let (attempt, _) = self.occupy(name, path)?;
+        self.settle(name, attempt, self.make(path, size_bytes, overwrite), false, |_| {})
     }
 
     /// What making a pool there would find on the device, in words; nothing if it is blank, or a file that does not exist.
@@ -187,8 +215,15 @@ impl Pools {
         check_size_for(path, size_bytes)?;
         let device = match size_bytes {
             None => FileDevice::open(path),
-            Some(size) => FileDevice::create(path, size),
+            // It gets its name once it is a pool: one that is killed before leaves nothing there that is none.
+            Some(size) => FileDevice::draft(path, size),
         };
+        for left in FileDevice::unfinished(path) {
+            tracing::warn!(
+                path = %path.display(), left = %left.display(),
+                "this file is left of a pool that was not made to the end. Nobody needs it; remove it"
+            );
+        }
         let device = Arc::new(device.map_err(Failure::into_error_body)?);
         if device.is_block_device() && !overwrite {
             // A device that cannot be read is not known to be blank: nothing has been begun, and nothing is undone.
@@ -201,7 +236,8 @@ impl Pools {
             Arc::clone(&device) as Arc<dyn BlockDevice>,
             self.options_for(&device, Manner::default()),
         );
-        made.map(|pool| Opened { pool, device: Arc::clone(&device) }).map_err(|error| {
+        let made = made.and_then(|pool| device.publish().map(|()| pool).map_err(StoreError::Device));
+        made.map(|pool| Opened::new(pool, Arc::clone(&device))).map_err(|error| {
             // Of a device nothing is undone that was not begun, or that is somebody else's by now.
             let is_untouched = matches!(
                 error,
@@ -225,15 +261,25 @@ impl Pools {
         look: impl FnOnce(&Pool),
     ) -> Result<Arc<Pool>, ErrorBody> {
         // One that failed before keeps its place: its mirrors and its row wait for it.
-        let was_failed = self.occupy(name, path)?;
-        let opened = self.open_device(path, manner).inspect(|opened| look(&opened.pool));
-        self.settle(name, opened, was_failed)
+        let (attempt, was_failed) = self.occupy(name, path)?;
+        self.settle_identified(name, attempt, self.open_from(name, path, manner), was_failed, look)
     }
 
-    /// Opens a pool at the daemon's start: if it cannot be opened it keeps its place, with the reason.
-    pub(crate) fn open_known(&self, name: &str, path: &str) -> Result<Arc<Pool>, ErrorBody> {
-        self.occupy(name, path)?;
-        self.settle(name, self.open_device(path, Manner::default()), true)
+    /// Opens a pool again that was taken out: whatever comes of it, it has its place again. `look` as in [`Pools::open`].
+    pub(crate) fn put_back(
+        &self,
+        name: &str,
+        path: &str,
+        look: impl FnOnce(&Pool),
+    ) -> Result<Arc<Pool>, ErrorBody> {
+        let (attempt, _) = self.occupy(name, path)?;
+        self.settle_identified(name, attempt, self.open_from(name, path, Manner::default()), true, look)
+    }
+
+    /// Gives a pool its place again that was taken out, without a try to open it.
+    pub(crate) fn put_back_closed(&self, name: &str, path: &str, why: &str) -> Result<Arc<Pool>, ErrorBody> {
+        let (attempt, _) = self.occupy(name, path)?;
+        self.settle(name, attempt, Err(ErrorBody::new(ErrorCode::Failed, why)), true, |_| {})
     }
 
     /// Takes a pool from its users that is not open, or accepts no changes; its place stays. Whoever has it open is to be cut off
@@ -241,12 +287,16 @@ impl Pools {
     pub(crate) fn begin_reopening(&self, name: &str) -> Result<Reopening, ErrorBody> {
         let mut slots = self.slots.write();
         let Some(slot) = slots.get_mut(name) else { return Err(unknown(name)) };
-        let opened = match std::mem::replace(&mut slot.content, Content::Opening) {
+        if let Content::Opening { .. } = slot.content {
+            return Err(being_opened(name));
+        }
+        let (attempt, content) = self.attempt();
+        let opened = match std::mem::replace(&mut slot.content, content) {
             Content::Open(opened) => Some(opened),
-            Content::Failed(_) | Content::Opening => None,
+            Content::Failed(_) | Content::Opening { .. } => None,
         };
         self.engine.remove(name);
-        Ok(Reopening { name: name.to_owned(), path: slot.path.clone(), opened })
+        Ok(Reopening { name: name.to_owned(), path: slot.path.clone(), attempt, opened })
     }
 
     /// Opens a pool again. It keeps its place whatever comes of it. `look` sees it before anybody can use it.
@@ -256,9 +306,9 @@ impl Pools {
         force: bool,
         look: impl FnOnce(&Pool),
     ) -> Result<Arc<Pool>, ErrorBody> {
-        let Reopening { name, path, opened } = pool;
+        let Reopening { name, path, attempt, opened } = pool;
         let name = name.as_str();
-        if let Some(Opened { pool, device }) = opened {
+        if let Some(Opened { pool, device, .. }) = opened {
             close(name, &pool);
             let device_left = Arc::downgrade(&device);
             drop((pool, device));
@@ -272,38 +322,11 @@ impl Pools {
                     format!("pool {name} is closed, but transfers or requests that began before still read from it"),
                 )
                 .hint(format!("end them (farside mirror abort, at the sites that mirror from it), then farside pool reopen {name}"));
-                return self.settle(name, Err(error), true);
+                return self.settle(name, attempt, Err(error), true, |_| {});
             }
         }
         let manner = Manner { force, as_copy: false };
-        let opened = self.open_device(&path, manner).inspect(|opened| look(&opened.pool));
-        self.settle(name, opened, true)
-    }
-
-    fn open_device(&self, path: &str, manner: Manner) -> Result<Opened, ErrorBody> {
-        let device = Arc::new(FileDevice::open(Path::new(path)).map_err(Failure::into_error_body)?);
-        if !device.is_direct() {
-            tracing::warn!(path, "no direct I/O on this file system; flushes may be slow");
-        }
-        let as_device = Arc::clone(&device) as Arc<dyn BlockDevice>;
-        // Two of one identity would be taken for each other by every mirror.
-        let id = farside_store::identity(&*as_device).map_err(Failure::into_error_body)?;
-        let same = self.open_pools().into_iter().find(|(_, pool)| pool.id() == id);
-        if let Some((other, _)) = same.filter(|_| !manner.as_copy) {
-            return Err(ErrorBody::new(
-                ErrorCode::Refused,
-                format!(
-                    "{path} is a copy of pool {other}, which is open: both have the identity {id}, and so have their volumes and \
-                     mirrors. Nothing was changed"
-                ),
-            )
-            .hint(format!(
-                "to have it beside {other}, as a pool of its own without those mirrors: farside pool import NAME --path {path} --as-copy"
-            )));
-        }
-        let pool =
-            Pool::open(as_device, self.options_for(&device, manner)).map_err(Failure::into_error_body)?;
-        Ok(Opened { pool, device })
+        self.settle_identified(name, attempt, self.open_from(name, &path, manner), true, look)
     }
 
     /// Raw devices, and files of network file systems, can be reached from other machines, and a file as the loop device that
@@ -313,8 +336,14 @@ impl Pools {
         PoolOptions { claim: Some(claim), as_copy: manner.as_copy, ..self.options.clone() }
     }
 
-    /// Takes the name's place, so that two requests cannot make the same pool. Answers whether it was that of a failed one.
-    fn occupy(&self, name: &str, path: &str) -> Result<bool, ErrorBody> {
+    fn attempt(&self) -> (u64, Content) {
+        let attempt = self.attempts.fetch_add(1, Ordering::Relaxed);
+        (attempt, Content::Opening { attempt, since: Instant::now() })
+    }
+
+    /// Takes the name's place, so that two requests cannot make the same pool. Answers with the number of the attempt, and whether
+    /// the place was that of a failed one.
+    fn occupy(&self, name: &str, path: &str) -> Result<(u64, bool), ErrorBody> {
         if !is_label(name) {
             return Err(wrong(format!(
                 "{name:?} cannot be a pool's name; use 1 to 128 of A-Z a-z 0-9 . _ : + -"
@@ -327,7 +356,7 @@ impl Pools {
         }
         let mut slots = self.slots.write();
         match slots.get(name) {
-            Some(Slot { content: Content::Open(_) | Content::Opening, path }) => {
+            Some(Slot { content: Content::Open(_) | Content::Opening { .. }, path }) => {
                 return Err(ErrorBody::new(
                     ErrorCode::Exists,
                     format!("pool {name} already exists, in {path}"),
@@ -342,18 +371,42 @@ impl Pools {
             }
             Some(Slot { content: Content::Failed(_), .. }) | None => {}
         }
-        let before = slots.insert(name.to_owned(), Slot { path: path.to_owned(), content: Content::Opening });
-        Ok(before.is_some())
+        let (attempt, content) = self.attempt();
+        let before = slots.insert(name.to_owned(), Slot { path: path.to_owned(), content });
+        Ok((attempt, before.is_some()))
     }
 
-    /// Fills the place, or leaves it as it was before.
+    /// Fills the place, or leaves it as it was before. `look` sees the pool before anybody can use it; not one that was forgotten
+    /// meanwhile.
     fn settle(
         &self,
         name: &str,
+        attempt: u64,
         outcome: Result<Opened, ErrorBody>,
         keep_failed: bool,
+        look: impl FnOnce(&Pool),
     ) -> Result<Arc<Pool>, ErrorBody> {
+        let is_ours =
+            |slot: &Slot| matches!(slot.content, Content::Opening { attempt: of, .. } if of == attempt);
+        // Who looks may ask for pools, so no lock is held.
+        if let Ok(opened) = &outcome
+            && self.slots.read().get(name).is_some_and(is_ours)
+        {
+            look(&opened.pool);
+        }
         let mut slots = self.slots.write();
+        if !slots.get(name).is_some_and(is_ours) {
+            drop(slots);
+            if let Ok(opened) = outcome {
+                close(name, &opened.pool);
+            }
+            return Err(ErrorBody::new(
+                ErrorCode::Refused,
+                format!(
+                    "pool {name} was forgotten while it was being opened, or the daemon stops; it was closed again"
+                ),
+            ));
+        }
         let outcome = outcome.and_then(|opened| {
             self.engine.add(name, Arc::clone(&opened.pool)).map_err(Failure::into_error_body)?;
             Ok(opened)
@@ -374,7 +427,7 @@ impl Pools {
             Some(Slot { path, content: Content::Open(opened) }) => (path.clone(), Arc::clone(&opened.device)),
             _ => return None,
         };
-        moved_away(&path, &device)
+        leads_elsewhere(&path, &device)
     }
 
     /// Takes a pool out: closed with a consistency point if it was open. Answers what it lies on.
@@ -383,15 +436,13 @@ impl Pools {
             let mut slots = self.slots.write();
             match slots.get(name) {
                 None => return Err(unknown(name)),
-                Some(Slot { content: Content::Opening, .. }) => {
-                    return Err(ErrorBody::new(ErrorCode::Refused, format!("pool {name} is being opened")));
-                }
+                // One that hangs in being opened may be forgotten, too.
                 Some(_) => slots.remove(name),
             }
         };
         let Some(Slot { path, content }) = slot else { return Err(unknown(name)) };
         self.engine.remove(name);
-        let Content::Open(Opened { pool, device }) = content else {
+        let Content::Open(Opened { pool, device, .. }) = content else {
             return Ok(Removed { path, device: None });
         };
         close(name, &pool);
@@ -443,7 +494,7 @@ fn check_size_for(path: &Path, size_bytes: Option<u64>) -> Result<(), ErrorBody>
 /// somebody's data.
 pub(crate) fn destroy(removed: &Removed) -> Result<(), ErrorBody> {
     let Some(device) = &removed.device else { return Ok(()) };
-    if let Some(reason) = moved_away(&removed.path, device) {
+    if let Some(reason) = leads_elsewhere(&removed.path, device) {
         return Err(ErrorBody::new(
             ErrorCode::Failed,
             format!("the pool is closed and forgotten, but not removed: {reason}"),
@@ -465,7 +516,7 @@ fn destroy_open(device: &FileDevice) -> Result<(), ErrorBody> {
     }
     match device.at_path() {
         Ok(AtPath::Same) => {}
-        Ok(AtPath::Nothing | AtPath::Other { .. }) => return Ok(()),
+        Ok(AtPath::Removed { .. } | AtPath::Moved { .. }) => return Ok(()),
         Err(error) => return Err(error.into_error_body()),
     }
     match std::fs::remove_file(device.name()) {
@@ -477,28 +528,16 @@ fn destroy_open(device: &FileDevice) -> Result<(), ErrorBody> {
     }
 }
 
-/// Whether a path leads to something else than the pool that was opened there.
-fn moved_away(path: &str, device: &FileDevice) -> Option<String> {
-    match device.at_path() {
-        Ok(AtPath::Same | AtPath::Nothing) => None,
-        Ok(AtPath::Other { moved_to }) => Some(match moved_to {
-            Some(now) => format!(
-                "{path} is not the pool that was opened there: that lies in {} by now. Move it back, or delete it there by hand",
-                now.display()
-            ),
-            None => format!(
-                "{path} is not the pool that was opened there: that file was removed, and something else has its name"
-            ),
-        }),
-        Err(error) => Some(error.to_string()),
-    }
-}
-
 fn close(name: &str, pool: &Pool) {
     match pool.close() {
         Ok(()) => tracing::info!(pool = name, "closed"),
         Err(error) => tracing::error!(pool = name, %error, "closed without a last consistency point"),
     }
+}
+
+fn being_opened(name: &str) -> ErrorBody {
+    ErrorBody::new(ErrorCode::Refused, format!("pool {name} is being opened"))
+        .hint("try again; farside pool list says for how long, and when it is open")
 }
 
 fn is_raw_device(path: &Path) -> bool {
@@ -532,11 +571,19 @@ fn document(name: &str, slot: &Slot) -> Document {
         staged_bytes: None,
         quarantined: None,
         unattributed_bytes_max: None,
+        path_lost: None,
     };
     match &slot.content {
-        Content::Opening => closed(String::from("it is being opened")),
+        Content::Opening { since, .. } => Document {
+            state: PoolState::Opening,
+            advice: Some(format!(
+                "it opens by itself once its device answers; the kernel's log may say why it does not. Other pools go on. Only if \
+                 it will never answer: farside pool delete {name} forgets it, and leaves alone what is there"
+            )),
+            ..closed(format!("it has been being opened for {} s", since.elapsed().as_secs()))
+        },
         Content::Failed(error) => closed(error.clone()),
-        Content::Open(Opened { pool, .. }) => {
+        Content::Open(Opened { pool, watch, .. }) => {
             let status = pool.status();
             let is_latched = status.failed.is_some();
             let (error, advice) = match (status.failed, status.refused_write) {
@@ -566,8 +613,19 @@ fn document(name: &str, slot: &Slot) -> Document {
                     None => (None, None),
                 },
             };
+            // Worse than anything else: what is to be done about the rest must not be done before.
+            let away = watch.seen();
+            let path_lost = Some(away.is_some());
+            let (error, advice) = match (away, error) {
+                (None, error) => (error, advice),
+                (Some(away), None) => (Some(away.error), Some(away.advice)),
+                (Some(away), Some(error)) => {
+                    (Some(format!("{}. Besides, {error}", away.error)), Some(away.advice))
+                }
+            };
             Document {
                 uuid: Some(status.id),
+                path_lost,
                 state: if is_latched { PoolState::ReadOnly } else { PoolState::Open },
                 error,
                 advice,
@@ -621,20 +679,6 @@ mod tests {
         destroy(&second.remove("p").unwrap()).unwrap();
         assert!(!Path::new(path).exists());
         assert_eq!(second.get("p").err().unwrap().code, ErrorCode::NotFound);
-    }
-
-    #[test]
-    fn one_that_cannot_be_opened_keeps_its_place_with_the_reason() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("p.pool");
-        std::fs::write(&path, vec![7; 8 << 20]).unwrap();
-        let pools = pools();
-        pools.open_known("p", path.to_str().unwrap()).err().unwrap();
-        let listed = pools.list();
-        assert_eq!((listed[0].state, listed[0].uuid), (PoolState::Failed, None));
-        assert!(listed[0].error.as_ref().unwrap().contains("no readable pool"), "{:?}", listed[0].error);
-        assert_eq!(pools.get("p").err().unwrap().code, ErrorCode::Refused);
-        assert!(pools.remove("p").is_ok());
     }
 
     #[test]

@@ -32,11 +32,12 @@ use crate::operations::Operations;
 use crate::options::{Config, Listen, NbdConfig, NbdTls, Options, reread_accelerator};
 use crate::peers::Rights;
 use crate::pools::Pools;
+use crate::pools::opening::Opening;
 use crate::similarity::SimilarityFiles;
 use crate::site::Site;
 use crate::state::State;
 use crate::throttles::Throttles;
-use crate::{http, listen, logging, service};
+use crate::{http, known_pools, listen, logging, service};
 
 /// How long requests under way may take to end once the stop has begun. systemd's own patience is 90 s.
 const REQUESTS_END_WITHIN: Duration = Duration::from_secs(20);
@@ -86,7 +87,7 @@ async fn serve(config: Config, log: Log, for_hosts: &Handle) -> Result<(), Daemo
     };
     let nbd_listener = listen_for_hosts(&config.nbd).await?;
     let listeners = Listeners { http: http_listener.as_ref(), nbd: nbd_listener.as_ref() };
-    let site = start(config, log, &data_dir, listeners).await?;
+    let (site, late) = start(config, log, &data_dir, listeners).await?;
 
     let stop = CancellationToken::new();
     let requests = TaskTracker::new();
@@ -101,6 +102,12 @@ async fn serve(config: Config, log: Log, for_hosts: &Handle) -> Result<(), Daemo
     requests
         .spawn(stop.clone().run_until_cancelled_owned(async move { mirrors.keep_within_budgets().await }));
     requests.spawn(stop.clone().run_until_cancelled_owned(follow_throttles(Arc::clone(&site))));
+    let pools = Arc::clone(&site.pools);
+    requests.spawn(stop.clone().run_until_cancelled_owned(pools.keep_looking_at_paths()));
+    for pool in late {
+        requests
+            .spawn(stop.clone().run_until_cancelled_owned(known_pools::open_late(Arc::clone(&site), pool)));
+    }
     let accelerator = Arc::clone(&site.accelerator);
     requests.spawn(stop.clone().run_until_cancelled_owned(async move { accelerator.follow_peers().await }));
     if let Some(listener) = http_listener {
@@ -157,13 +164,13 @@ async fn listen_for_hosts(config: &NbdConfig) -> Result<Option<TcpListener>, Dae
     Ok(Some(listen::tcp("nbd", "--nbd-listen", address).await?))
 }
 
-/// Opens the rooms, lowest first.
+/// Opens the rooms, lowest first. Answers with the pools that are still being opened, too.
 pub(crate) async fn start(
     config: Config,
     log: Log,
     data_dir: &DataDir,
     listeners: Listeners<'_>,
-) -> Result<Arc<Site>, DaemonError> {
+) -> Result<(Arc<Site>, Vec<Opening>), DaemonError> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let randomness: Arc<dyn Randomness> = Arc::new(OsRandomness);
     let metrics = Metrics::install();
@@ -180,7 +187,7 @@ pub(crate) async fn start(
 
     // Pools before peers: whoever is met finds them open.
     let pools = Arc::new(Pools::new(Arc::clone(&clock), Arc::clone(&randomness)));
-    open_pools(&pools, &state, &blocking).await?;
+    let late = known_pools::open(&pools, &state).await?;
     pools.set_host_reserve(config.replicas.reserve_percent);
     let rights = Arc::new(Rights::load(&state, Arc::clone(&pools) as _).await?);
     let engine = pools.engine();
@@ -251,7 +258,8 @@ pub(crate) async fn start(
         randomness,
     }));
     mirrors.load_transfer_size().await?;
-    // Before hosts are served: a fence must survive a restart without a gap.
+    // Before hosts are served: a fence must survive a restart without a gap. Pools that come late find theirs: of a volume that
+    // nobody can look at its name counts.
     mirrors.refresh_fences();
     if let Err(error) = mirrors.tell_endings().await {
         tracing::error!(
@@ -260,16 +268,7 @@ pub(crate) async fn start(
         );
     }
     for (name, pool) in pools.open_pools() {
-        if let Err(error) = mirrors.pool_opened(&name, &pool).await {
-            tracing::error!(
-                pool = name,
-                "the mirrors of pool {name} did not start: {}. Its volumes are served; its replicas stay as they are \
-                 but get no updates and cannot be broken off. Fix the cause and restart farsided. In an emergency \
-                 stop farsided, move farside.db and farside.db-wal out of the data directory, start farsided, and \
-                 run farside pool import",
-                error.message
-            );
-        }
+        known_pools::start_mirrors(&mirrors, &name, &pool).await;
     }
     let (named, directory) = (config.file.clone(), data_dir.path().to_path_buf());
     let accelerator = Accelerator::load(AcceleratorParts {
@@ -297,7 +296,7 @@ pub(crate) async fn start(
         nbd_address: Listeners::address(listeners.nbd)?,
         nbd_socket: data_dir.join(NBD_SOCKET).display().to_string(),
     };
-    Ok(Arc::new(Site {
+    let site = Site {
         document,
         state,
         blocking,
@@ -319,7 +318,8 @@ pub(crate) async fn start(
         half_new,
         configuration: config,
         clock,
-    }))
+    };
+    Ok((Arc::new(site), late))
 }
 
 /// How far hosts go before transfers. What cannot be read must not keep the daemon from its start.
@@ -350,31 +350,6 @@ fn half_new(had_identity: bool, had_state: bool) -> Option<&'static str> {
         ),
         (true, true) | (false, false) => None,
     }
-}
-
-/// Opens every pool that is known. One that cannot be opened is listed with its reason, and stops nobody.
-async fn open_pools(pools: &Arc<Pools>, state: &State, blocking: &Blocking) -> Result<(), DaemonError> {
-    for row in state.pools().await? {
-        let pools = Arc::clone(pools);
-        let (name, path) = (row.name.clone(), row.path.clone());
-        match blocking.run(move || pools.open_known(&name, &path)).await {
-            Ok(pool) => {
-                // Lines of the store know the pool by its id alone.
-                tracing::info!(pool = row.name, id = %pool.status().id, path = row.path, "pool opened");
-            }
-            Err(error) => tracing::error!(
-                pool = row.name,
-                path = row.path,
-                "pool not opened: {}. Its volumes are not served and its mirrors wait; all other pools go on. \
-                 Nothing in it was changed. To see what is wrong: farside pool check {}. To open it again: farside \
-                 pool reopen {}",
-                error.message,
-                row.path,
-                row.name
-            ),
-        }
-    }
-    Ok(())
 }
 
 /// Serves NBD until `stop`: on the Unix socket, and over TCP if that is wanted.

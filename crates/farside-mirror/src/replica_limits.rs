@@ -5,7 +5,8 @@
 pub struct ReplicaLimits {
     /// Part of a pool, in percent, that transfers leave free for hosts; 1/32 of it always.
     pub reserve_percent: u8,
-    /// Snapshots that persons made, which one replica has at most. Above that the oldest of those that wait are not taken.
+    /// Snapshots that persons made, which one replica has at most, side branches included. Above that the oldest of those that wait are
+    /// not taken.
     pub snapshots: usize,
     /// Newest rescues of a volume that stay, and as many days of which the first does; 0: all. See [`rescues`](crate::rescues).
     pub rescues: usize,

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::{FlockOperation, OFlags};
 
 use crate::block::{BLOCK_BYTES, BlockBuffer};
+use crate::draft::Draft;
 use crate::{file_system, holders, loop_device, ring};
 
 /// What a device can answer besides success.
@@ -152,57 +153,59 @@ pub trait BlockDevice: Send + Sync + 'static {
 /// A regular file or a raw device, by direct I/O where the file system allows it.
 #[derive(Debug)]
 pub struct FileDevice {
-    file: File,
-    path: PathBuf,
+    pub(crate) file: File,
+    pub(crate) path: PathBuf,
     /// It only grows.
     bytes: AtomicU64,
     direct: bool,
     is_block_device: bool,
     /// The file behind a loop device, locked as long as the device is open.
     _backing: Option<File>,
-}
-
-/// What lies at a path, compared with what is open.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum AtPath {
-    /// The very thing that is open.
-    Same,
-    /// Nothing.
-    Nothing,
-    /// Something else; what is open has this name now, if it has one.
-    Other {
-        /// Where what is open lies now; none if it has been removed.
-        moved_to: Option<PathBuf>,
-    },
+    /// Of a file that is being made, or was made here.
+    pub(crate) draft: Option<Draft>,
 }
 
 impl FileDevice {
     /// Makes a file of `bytes` bytes (thin: blocks are claimed as they are written) and opens it. An existing
     /// regular file is refused; a raw device is taken as it is.
+    ///
+    /// # Errors
+    /// The file cannot be made or opened; then it is not there.
     pub fn create(path: &Path, bytes: u64) -> Result<Self, DeviceError> {
-        let open_error = |source| DeviceError::Open { device: path.display().to_string(), source };
-        let is_device = path.metadata().map(|m| m.file_type().is_block_device()).unwrap_or(false);
-        if !is_device {
-            let file =
-                OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(open_error)?;
-            let made = Self::fill(&file, path, bytes).map_err(open_error).and_then(|()| Self::open(path));
-            if made.is_err() {
-                // It did not exist a moment ago, and nobody has been told of it.
-                let _ = std::fs::remove_file(path);
-            }
-            return made;
+        if path.metadata().is_ok_and(|m| m.file_type().is_block_device()) {
+            return Self::open(path);
         }
-        Self::open(path)
+        let device = Self::draft(path, bytes)?;
+        device.publish()?;
+        Ok(device)
     }
 
-    fn fill(file: &File, path: &Path, bytes: u64) -> io::Result<()> {
-        file.set_len(bytes)?;
-        file.sync_all()?;
-        // The name must survive a power failure as well as the bytes.
-        match path.parent().filter(|p| !p.as_os_str().is_empty()) {
-            Some(directory) => File::open(directory).and_then(|d| d.sync_all()),
-            None => Ok(()),
-        }
+    /// Makes and opens such a file, which is at `path` only once it is [published](Self::publish); dropped before, it is no more.
+    ///
+    /// # Errors
+    /// Something is at `path`, or the file cannot be made or opened.
+    pub fn draft(path: &Path, bytes: u64) -> Result<Self, DeviceError> {
+        let open_error = |source| DeviceError::Open { device: path.display().to_string(), source };
+        let draft = Draft::make(path, bytes).map_err(open_error)?;
+        let mut device = Self::open(&draft.path)?;
+        device.path = path.to_path_buf();
+        device.draft = Some(draft);
+        Ok(device)
+    }
+
+    /// Gives a draft its name, for good. Any other device has its name.
+    ///
+    /// # Errors
+    /// Something has that name by now, or it cannot be given; then the file is a draft still.
+    pub fn publish(&self) -> Result<(), DeviceError> {
+        let Some(draft) = &self.draft else { return Ok(()) };
+        draft.publish(&self.path).map_err(|source| DeviceError::Open { device: self.name(), source })
+    }
+
+    /// Drafts for this path that nobody finishes: their makers were killed.
+    pub fn unfinished(path: &Path) -> Vec<PathBuf> {
+        // One that can be opened is nobody's work at the moment.
+        Draft::all_for(path).into_iter().filter(|draft| Self::open_read_only(draft).is_ok()).collect()
     }
 
     /// Opens for reading and writing, and locks it against every other process until dropped.
@@ -259,7 +262,8 @@ impl FileDevice {
         let backing = is_block_device.then(|| lock_backing(&device, metadata.rdev(), lock)).transpose()?;
         let bytes = AtomicU64::new(whole_blocks(&file, is_block_device).map_err(open_error)?);
         let _backing = backing.flatten();
-        Ok(FileDevice { file, path: path.to_path_buf(), bytes, direct, is_block_device, _backing })
+        let path = path.to_path_buf();
+        Ok(FileDevice { file, path, bytes, direct, is_block_device, _backing, draft: None })
     }
 
     /// Whether it is a raw device, not a file.
@@ -271,36 +275,6 @@ impl FileDevice {
     /// has. A loop device that somebody has made of it is another matter.
     pub fn is_local_file(&self) -> bool {
         !self.is_block_device && file_system::is_local(&self.file)
-    }
-
-    /// What its path leads to by now: names are moved and given again, what is open stays what it is.
-    pub fn at_path(&self) -> Result<AtPath, DeviceError> {
-        let open_error = |source| DeviceError::Open { device: self.name(), source };
-        let open = self.file.metadata().map_err(open_error)?;
-        let found = match self.path.metadata() {
-            Ok(found) => found,
-            Err(error) if error.kind() == io::ErrorKind::NotFound && open.nlink() == 0 => {
-                return Ok(AtPath::Nothing);
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Ok(AtPath::Other { moved_to: self.name_now() });
-            }
-            Err(error) => return Err(open_error(error)),
-        };
-        let is_same = if self.is_block_device {
-            // Any node of the device will do.
-            found.file_type().is_block_device() && found.rdev() == open.rdev()
-        } else {
-            (found.dev(), found.ino()) == (open.dev(), open.ino())
-        };
-        let moved_to = (self.is_block_device || open.nlink() > 0).then(|| self.name_now()).flatten();
-        Ok(if is_same { AtPath::Same } else { AtPath::Other { moved_to } })
-    }
-
-    /// The name that the kernel has for what is open.
-    fn name_now(&self) -> Option<PathBuf> {
-        use std::os::fd::AsRawFd;
-        std::fs::read_link(format!("/proc/self/fd/{}", self.file.as_raw_fd())).ok()
     }
 
     /// Whether direct I/O is in use (reported in the log; without it flushes of large pools are slow).
@@ -556,31 +530,5 @@ mod tests {
         assert!(matches!(FileDevice::open(&path).unwrap_err(), DeviceError::Locked { .. }));
         drop((a, b));
         assert!(matches!(FileDevice::create(&path, 4096).unwrap_err(), DeviceError::Open { .. }));
-    }
-
-    #[test]
-    fn a_file_that_cannot_be_made_leaves_nothing_behind() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("d");
-        // Larger than any file system's files.
-        FileDevice::create(&path, 1 << 63).unwrap_err();
-        assert!(!path.exists());
-    }
-
-    #[test]
-    fn what_is_open_is_told_from_what_has_its_name_by_now() {
-        let directory = tempfile::tempdir().unwrap();
-        let (path, moved) = (directory.path().join("d"), directory.path().join("moved"));
-        let device = FileDevice::create(&path, 8 * BLOCK_BYTES as u64).unwrap();
-        assert_eq!(device.at_path().unwrap(), AtPath::Same);
-        std::fs::rename(&path, &moved).unwrap();
-        let other = AtPath::Other { moved_to: Some(moved.canonicalize().unwrap()) };
-        assert_eq!(device.at_path().unwrap(), other);
-        std::fs::write(&path, b"a backup").unwrap();
-        assert_eq!(device.at_path().unwrap(), other);
-        std::fs::remove_file(&moved).unwrap();
-        assert_eq!(device.at_path().unwrap(), AtPath::Other { moved_to: None });
-        std::fs::remove_file(&path).unwrap();
-        assert_eq!(device.at_path().unwrap(), AtPath::Nothing);
     }
 }

@@ -13,10 +13,12 @@
 //!
 //! The transport seam (a byte stream to a peer) is in `farside-link`, the only room that dials.
 
+mod at_path;
 pub mod block;
 pub mod clock;
 pub mod cores;
 pub mod device;
+mod draft;
 mod file_system;
 mod holders;
 pub mod log_output;
@@ -27,10 +29,11 @@ pub mod random;
 mod ring;
 pub mod simulated_disk;
 
+pub use at_path::{AtPath, Found};
 pub use block::{BLOCK_BYTES, Block, BlockBuffer};
 pub use clock::{Clock, ManualClock, SystemClock, Timestamp};
 pub use cores::{Cores, ManualCores, SystemCores};
-pub use device::{AtPath, BlockDevice, DeviceError, FileDevice};
+pub use device::{BlockDevice, DeviceError, FileDevice};
 pub use log_output::{LogOutput, LostLines};
 pub use process::{ProcessIdentity, host_name, lower_priority, raise_open_files, run_when_idle};
 pub use random::{OsRandomness, Randomness, SeededRandomness};

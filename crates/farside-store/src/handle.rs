@@ -322,8 +322,7 @@ impl VersionHandle {
     pub fn compared_with(&self, snapshot: &str) -> Result<Comparison> {
         let mut state = self.pool.locked();
         let volume = state.versions.version(self.version)?.volume;
-        let is_it = |version: &&VersionState| version.snapshot.as_ref().is_some_and(|s| s.name == snapshot);
-        let base = state.versions.live_snapshots(volume).find(is_it).map(|version| version.id);
+        let base = state.versions.snapshot_named(volume, snapshot).map(|version| version.id);
         let base = base.ok_or_else(|| StoreError::NotFound(format!("snapshot {snapshot}")))?;
         Ok(Comparison {
             base: Walked::begin(&self.pool, &mut state, base)?,

@@ -48,6 +48,7 @@ mod ring;
 mod scarce;
 mod scattered;
 mod sharing;
+mod snapshot_index;
 mod space;
 mod staged;
 mod staged_content;

@@ -97,7 +97,7 @@ impl Pool {
         };
         let nodes = NodeReader::new(device.clone(), &superblock, options.node_cache_bytes);
         let allocator = Allocator::new(pool_blocks, first);
-        let versions = Versions { next_id: 1, ..Versions::default() };
+        let versions = Versions::new();
         let loaded = Loaded::new(versions, allocator, Vec::new(), Birth(1), 0);
         let end = RingReader::new(&*device, &superblock).next;
         let (pool, _) =

@@ -72,6 +72,11 @@ const RANGES_PER_STEP: usize = 8;
 const NODES_PER_STEP: usize = 8;
 
 impl Pool {
+    /// Versions that were looked at to find others, since the pool was opened: what listing and looking up costs.
+    pub fn versions_looked_at(&self) -> u64 {
+        self.locked().versions.looked_at()
+    }
+
     /// What is quarantined: what consistency points had to give up, and damaged metadata that was met since the pool was
     /// opened. At most 64 ranges of each volume and snapshot, in order.
     ///

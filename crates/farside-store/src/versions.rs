@@ -3,6 +3,7 @@
 //! [`Versions::apply`] is pure: the running pool and recovery both go through it, so a replayed journal ends in the
 //! state that was. It refuses what contradicts itself and never trusts an id from the medium.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Weak};
 
@@ -14,6 +15,7 @@ use farside_format::{Birth, TreeReference};
 
 use crate::delta::{ChangeEffects, Delta};
 use crate::error::{Result, StoreError};
+use crate::snapshot_index::SnapshotIndex;
 
 /// A version in memory.
 #[derive(Clone)]
@@ -88,6 +90,10 @@ impl VersionState {
         if self.frozen == Birth(0) { u64::MAX } else { self.frozen.0 }
     }
 
+    fn is_live_snapshot(&self) -> bool {
+        self.kind == VersionKind::Snapshot && !self.deleted
+    }
+
     pub(crate) fn is_writable(&self) -> bool {
         matches!(self.kind, VersionKind::Head | VersionKind::Staged) && !self.deleted
     }
@@ -129,6 +135,10 @@ pub(crate) struct Versions {
     pub(crate) versions: BTreeMap<u64, VersionState>,
     /// See [`Catalog::unattributed_blocks_max`].
     pub(crate) unattributed_blocks_max: u64,
+    /// The snapshots that live.
+    index: SnapshotIndex,
+    /// How many were looked at to find others.
+    looked_at: Cell<u64>,
 }
 
 fn inconsistent(what: impl Into<String>) -> StoreError {
@@ -136,15 +146,58 @@ fn inconsistent(what: impl Into<String>) -> StoreError {
 }
 
 impl Versions {
+    /// Those of a new pool: none.
+    pub(crate) fn new() -> Versions {
+        Versions { next_id: 1, ..Versions::default() }
+    }
+
+    /// How many versions were looked at to find others, since the pool was opened.
+    pub(crate) fn looked_at(&self) -> u64 {
+        self.looked_at.get()
+    }
+
+    fn look_at(&self, id: u64) -> Option<&VersionState> {
+        self.looked_at.set(self.looked_at.get() + 1);
+        self.versions.get(&id)
+    }
+
+    /// Enters a version into the index if it is a snapshot that lives.
+    fn enter(&mut self, id: u64) {
+        let Some(version) = self.versions.get(&id) else { return };
+        if let Some(described) = version.snapshot.as_ref().filter(|_| version.is_live_snapshot()) {
+            self.index.enter(version.volume, id, version.frozen, described);
+        }
+    }
+
+    /// Takes it out, before it is changed.
+    fn leave(&mut self, id: u64) {
+        let Some(version) = self.versions.get(&id) else { return };
+        if let Some(described) = version.snapshot.as_ref().filter(|_| version.is_live_snapshot()) {
+            self.index.leave(version.volume, id, version.frozen, described);
+        }
+    }
+
     /// The versions from which a volume's head descends, and the head.
     pub(crate) fn main_line(&self, volume: u64) -> HashSet<u64> {
         let mut line = HashSet::new();
-        let mut next = self.volumes.get(&volume).and_then(|v| self.versions.get(&v.head));
+        let mut next = self.volumes.get(&volume).and_then(|v| self.look_at(v.head));
         while let Some(version) = next {
             line.insert(version.id);
-            next = self.versions.get(&version.parent);
+            next = self.look_at(version.parent);
         }
         line
+    }
+
+    /// Whether the head of its volume is `version`, or descends from it. Younger versions are looked at, none that is older.
+    pub(crate) fn is_on_main_line(&self, version: &VersionState) -> bool {
+        let mut next = self.volumes.get(&version.volume).and_then(|v| self.look_at(v.head));
+        while let Some(found) = next.filter(|found| found.age() >= version.age()) {
+            if found.id == version.id {
+                return true;
+            }
+            next = self.look_at(found.parent);
+        }
+        false
     }
 
     /// From the catalog on the medium.
@@ -204,11 +257,13 @@ impl Versions {
                         .get(&v.parent)
                         .is_none_or(|p| p.frozen == Birth(0) || p.age() >= v.age()))
         });
-        match orphan {
-            // A parent is always frozen, and before its child: that also excludes cycles.
-            Some(v) => Err(inconsistent(format!("version {} has no volume or no parent", v.id))),
-            None => Ok(versions),
+        // A parent is always frozen, and before its child: that also excludes cycles.
+        if let Some(v) = orphan {
+            return Err(inconsistent(format!("version {} has no volume or no parent", v.id)));
         }
+        let ids: Vec<u64> = versions.versions.keys().copied().collect();
+        ids.into_iter().for_each(|id| versions.enter(id));
+        Ok(versions)
     }
 
     /// For the medium. Trees are those of the last point; the caller replaces them.
@@ -263,16 +318,24 @@ impl Versions {
 
     /// Live snapshots of a volume, oldest data first.
     pub(crate) fn snapshots_of(&self, volume: u64) -> impl Iterator<Item = &VersionState> {
-        let mut all: Vec<_> = self.live_snapshots(volume).collect();
-        all.sort_by_key(|v| (v.frozen, v.id));
-        all.into_iter()
+        self.index.of(volume).filter_map(|id| self.look_at(id))
     }
 
-    /// The same in no order: for looking one up.
-    pub(crate) fn live_snapshots(&self, volume: u64) -> impl Iterator<Item = &VersionState> {
-        self.versions
-            .values()
-            .filter(move |v| v.volume == volume && v.kind == VersionKind::Snapshot && !v.deleted)
+    /// How many those are.
+    pub(crate) fn count_snapshots(&self, volume: u64) -> usize {
+        self.index.count(volume)
+    }
+
+    /// The live snapshot of this name.
+    pub(crate) fn snapshot_named(&self, volume: u64, name: &str) -> Option<&VersionState> {
+        let mut found = self.index.maybe_named(volume, name).filter_map(|id| self.look_at(id));
+        found.find(|v| v.snapshot.as_ref().is_some_and(|s| s.name == name))
+    }
+
+    /// The live snapshot of this identity.
+    pub(crate) fn snapshot_identified(&self, volume: u64, identity: &[u8]) -> Option<&VersionState> {
+        let mut found = self.index.maybe_identified(volume, identity).filter_map(|id| self.look_at(id));
+        found.find(|v| v.snapshot.as_ref().is_some_and(|s| s.uuid == identity))
     }
 
     pub(crate) fn children_of(&self, id: u64) -> impl Iterator<Item = &VersionState> {
@@ -346,6 +409,7 @@ impl Versions {
                 for version in self.versions.values_mut().filter(|v| v.volume == delete.volume) {
                     version.deleted = true;
                 }
+                self.index.leave_all_of(delete.volume);
             }
             Change::Freeze(freeze) => {
                 for frozen in &freeze.frozen {
@@ -359,16 +423,22 @@ impl Versions {
                     // The head keeps its id, so that open writers go on.
                     self.version_mut(frozen.head)?.parent = id;
                     self.versions.insert(id, snapshot);
+                    self.enter(id);
                 }
                 close_epoch(epoch, freeze.epoch)?;
             }
-            Change::DeleteVersion(delete) => self.version_mut(delete.version)?.deleted = true,
+            Change::DeleteVersion(delete) => {
+                self.leave(delete.version);
+                self.version_mut(delete.version)?.deleted = true;
+            }
             Change::DescribeSnapshot(describe) => {
-                let version = self.version_mut(describe.version)?;
+                let version = self.version(describe.version)?;
                 if version.kind != VersionKind::Snapshot || describe.snapshot.is_none() {
                     return Err(inconsistent("a description of something that is no snapshot"));
                 }
-                version.snapshot.clone_from(&describe.snapshot);
+                self.leave(describe.version);
+                self.version_mut(describe.version)?.snapshot.clone_from(&describe.snapshot);
+                self.enter(describe.version);
             }
             Change::Stage(stage) => {
                 let base = match stage.base {
@@ -396,6 +466,7 @@ impl Versions {
                     };
                     version.freeze(commit.epoch, described);
                     let version = version.clone();
+                    self.enter(version.id);
                     self.replace_head(&version, committed.head, &committed.rescue, commit.epoch)?;
                     if let Some(replica) = &mut self.volume_mut(version.volume)?.replica {
                         replica.published = version.id;
@@ -462,6 +533,7 @@ impl Versions {
             Some(rescue) => old.freeze(epoch, rescue),
             None => old.deleted = true,
         }
+        self.enter(old_head);
         Ok(())
     }
 

@@ -134,8 +134,7 @@ pub(crate) fn find_snapshot<'a>(state: &'a State, volume: &str, name: &str) -> R
     let id = find_volume(state, volume)?.id;
     state
         .versions
-        .live_snapshots(id)
-        .find(|v| v.snapshot.as_ref().is_some_and(|s| s.name == name))
+        .snapshot_named(id, name)
         .ok_or_else(|| StoreError::NotFound(format!("snapshot {volume}@{name}")))
 }
 
@@ -148,8 +147,7 @@ pub(crate) fn find_snapshot_by_uuid<'a>(
     let id = find_volume(state, volume)?.id;
     state
         .versions
-        .live_snapshots(id)
-        .find(|v| v.snapshot.as_ref().is_some_and(|s| uuid_of(&s.uuid) == uuid))
+        .snapshot_identified(id, uuid.as_bytes())
         .ok_or_else(|| StoreError::NotFound(format!("snapshot {uuid} of {volume}")))
 }
 
@@ -319,7 +317,7 @@ impl Pool {
     pub fn snapshot(&self, volume: &str, uuid: Uuid) -> Result<SnapshotStatus> {
         let state = self.locked();
         let version = find_snapshot_by_uuid(&state, volume, uuid)?;
-        let on_main_line = state.versions.main_line(version.volume).contains(&version.id);
+        let on_main_line = state.versions.is_on_main_line(version);
         Ok(snapshot_status(version, on_main_line))
     }
 
@@ -327,7 +325,7 @@ impl Pool {
     pub fn snapshot_named(&self, volume: &str, name: &str) -> Result<SnapshotStatus> {
         let state = self.locked();
         let version = find_snapshot(&state, volume, name)?;
-        let on_main_line = state.versions.main_line(version.volume).contains(&version.id);
+        let on_main_line = state.versions.is_on_main_line(version);
         Ok(snapshot_status(version, on_main_line))
     }
 
@@ -510,7 +508,7 @@ fn volume_status(state: &State, volume: &Volume) -> VolumeStatus {
             source: r.source.clone(),
             broken_off: r.broken_off,
         }),
-        snapshots: state.versions.live_snapshots(volume.id).count(),
+        snapshots: state.versions.count_snapshots(volume.id),
     }
 }
 

@@ -3,6 +3,7 @@
 mod cross_volume;
 mod held;
 mod known;
+mod named;
 mod progress;
 mod publish;
 mod receive;

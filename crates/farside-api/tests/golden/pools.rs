@@ -22,13 +22,14 @@ fn pools_and_volumes() {
             staged_bytes: None,
             quarantined: None,
             unattributed_bytes_max: None,
+            path_lost: None,
         },
         json!({
             "name": "p", "uuid": null, "path": "/srv/p", "state": "failed", "error": "no superblock",
             "advice": "farside pool reopen p", "size_bytes": null, "used_bytes": null, "reclaimable_bytes": null,
             "free_bytes": null, "volumes": null,
             "corrupt_blocks": null, "staged": null, "staged_bytes": null, "quarantined": null,
-            "unattributed_bytes_max": null
+            "unattributed_bytes_max": null, "path_lost": null
         }),
     );
     golden(

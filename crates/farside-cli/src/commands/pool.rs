@@ -156,6 +156,7 @@ fn state(state: PoolState) -> &'static str {
         PoolState::Open => "open",
         PoolState::ReadOnly => "read-only",
         PoolState::Failed => "failed",
+        PoolState::Opening => "opening",
     }
 }
 

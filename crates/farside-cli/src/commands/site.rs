@@ -18,6 +18,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
     context.show(&site, |site| {
         details(&[
             ("name", site.name.clone()),
+            ("health", if site.reasons.is_empty() { "ok".into() } else { site.reasons.join("; ") }),
             ("throttle in", throttle(&site.throttle_in)),
             ("throttle out", throttle(&site.throttle_out)),
             ("transfer size", site.transfer_size.to_string()),

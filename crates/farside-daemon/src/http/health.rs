@@ -34,9 +34,16 @@ async fn metrics(State(site): Shared) -> Result<Response, ApiError> {
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], page).into_response())
 }
 
-/// 200 if everything serves, 503 with the reasons if not. Lag and sessions are no matter of this page: the replica's
-/// site goes on serving what it has.
+/// 200 if everything serves, 503 with the reasons if not.
 async fn healthz(State(site): Shared) -> Response {
+    let reasons = reasons(&site).await;
+    let (status, word) =
+        if reasons.is_empty() { (StatusCode::OK, "ok") } else { (StatusCode::SERVICE_UNAVAILABLE, "ill") };
+    (status, Json(json!({"status": word, "reasons": reasons}))).into_response()
+}
+
+/// Why somebody has to look after the site. Lag and sessions are no matter of this: the replica's site goes on serving what it has.
+pub(super) async fn reasons(site: &Site) -> Vec<String> {
     let mut reasons = Vec::new();
     if let Err(error) = site.state.probe().await {
         reasons.push(error.to_string());
@@ -52,7 +59,5 @@ async fn healthz(State(site): Shared) -> Response {
         reasons.push(format!("pool {}: {error}. What to do: {advice}", pool.name));
     }
     reasons.extend(site.log.trouble());
-    let (status, word) =
-        if reasons.is_empty() { (StatusCode::OK, "ok") } else { (StatusCode::SERVICE_UNAVAILABLE, "ill") };
-    (status, Json(json!({"status": word, "reasons": reasons}))).into_response()
+    reasons
 }

@@ -255,7 +255,8 @@ mod tests {
         let config = Config::resolve(options).unwrap();
         let log = logging::start(&config).unwrap();
         let data_dir = DataDir::acquire(&config.data_dir).unwrap();
-        (crate::run::start(config, log, &data_dir, crate::run::Listeners::default()).await.unwrap(), data_dir)
+        let listeners = crate::run::Listeners::default();
+        (crate::run::start(config, log, &data_dir, listeners).await.unwrap().0, data_dir)
     }
 
     async fn pin(at: &Site, peer: &Site) {

@@ -146,12 +146,15 @@ async fn reopen(
             ErrorBody::new(ErrorCode::Refused, format!("pool {name} is open and accepts changes")).into()
         );
     }
+    let (pools, of) = (Arc::clone(&site.pools), name.clone());
+    site.blocking.run(move || pools.refuse_if_away(&of)).await?;
     tracing::warn!(pool = name, error = document.error, "the pool is opened again on request");
     site.mirrors.pool_closing(&name).await;
+    // From there on its place is taken until it is open again or failed.
+    let look = site.mirrors.look_before(&name).await?;
     let reopening = site.pools.begin_reopening(&name)?;
     site.exports.drop_connections_to_pool(&name).await;
     let pools = Arc::clone(&site.pools);
-    let look = look_before(&site, &name).await?;
     let pool = site.blocking.run(move || pools.reopen(reopening, request.force, look)).await?;
     site.mirrors.pool_opened(&name, &pool).await?;
     site.mirrors.refresh_fences();
@@ -215,20 +218,10 @@ async fn import(
         return Err(ErrorBody::new(ErrorCode::Refused, reason).into());
     }
     let (pools, pool_name, pool_path) = (Arc::clone(&site.pools), name.clone(), path.clone());
-    let look = look_before(&site, &name).await?;
+    let look = site.mirrors.look_before(&name).await?;
     let manner = Manner { force, as_copy };
     let pool = site.blocking.run(move || pools.open(&pool_name, &pool_path, manner, look)).await?;
     opened(&site, name, path, &pool).await
-}
-
-/// What is to be seen of a pool before it is served: whether hosts must not write to one of its volumes.
-async fn look_before(
-    site: &Arc<Site>,
-    name: &str,
-) -> Result<impl FnOnce(&farside_store::Pool) + Send + 'static, ErrorBody> {
-    let rows = site.mirrors.rows_of(name).await?;
-    let (site, name) = (Arc::clone(site), name.to_owned());
-    Ok(move |pool: &farside_store::Pool| site.mirrors.fence_what_was_set_back(&name, pool, &rows))
 }
 
 /// Remembers an opened pool and starts its mirrors.
@@ -265,6 +258,8 @@ async fn delete(
         return Err(ErrorBody::new(ErrorCode::Refused, reason).into());
     }
     let volumes = volumes_of(&site, &name);
+    // Asked now: it may come to nothing because the database does not answer any more.
+    let look = site.mirrors.look_before(&name).await?;
     // A database that fails must not leave the pool out of service.
     site.state.probe().await.map_err(Failure::into_error_body)?;
     let removed = withdraw(&site, &name).await?;
@@ -277,7 +272,7 @@ async fn delete(
     };
     if let Err(error) = forget.await {
         drop(removed);
-        put_back(&site, &document).await;
+        put_back(&site, &document, look).await;
         return Err(error.into());
     }
     // Last: from here on it is gone for good.
@@ -286,10 +281,16 @@ async fn delete(
     Ok(Outcome::Done(document))
 }
 
-/// Opens a pool again whose deletion came to nothing.
-async fn put_back(site: &Site, document: &Pool) {
+/// Opens a pool again whose deletion came to nothing. `look` sees it before it is served.
+async fn put_back(site: &Site, document: &Pool, look: impl FnOnce(&farside_store::Pool) + Send + 'static) {
     let (pools, name, path) = (Arc::clone(&site.pools), document.name.clone(), document.path.clone());
-    let opened = site.blocking.run(move || pools.open_known(&name, &path)).await;
+    let opened = match document.state {
+        // Its device did not answer, and would hold up this request, too.
+        PoolState::Opening => {
+            pools.put_back_closed(&name, &path, "it was to be forgotten while it was being opened")
+        }
+        _ => site.blocking.run(move || pools.put_back(&name, &path, look)).await,
+    };
     let opened = match opened {
         Ok(pool) => site.mirrors.pool_opened(&document.name, &pool).await,
         Err(error) => Err(error),

@@ -12,6 +12,7 @@ use farside_transfer::precedence::Precedence;
 
 use super::error::Body;
 use super::handler::{Answer, Shared};
+use super::health;
 use crate::failure::Failure;
 use crate::site::Site;
 use crate::throttles::{self, Limited};
@@ -28,7 +29,7 @@ async fn document(State(site): Shared) -> Answer<farside_api::Site> {
 }
 
 async fn status(State(site): Shared) -> Answer<SiteStatus> {
-    Ok(Json(status_of(&site)))
+    Ok(Json(status_of(&site).await))
 }
 
 async fn set(State(site): Shared, Body(request): Body<SetSite>) -> Answer<SiteStatus> {
@@ -53,7 +54,7 @@ async fn set(State(site): Shared, Body(request): Body<SetSite>) -> Answer<SiteSt
         let now = site.clock.now();
         site.throttles.set(&site.state, &site.node, now, Limited::Site, direction, rules).await?;
     }
-    Ok(Json(status_of(&site)))
+    Ok(Json(status_of(&site).await))
 }
 
 fn transfer_size(asked: u64) -> Result<usize, ErrorBody> {
@@ -71,12 +72,13 @@ fn precedence(asked: &str) -> Result<Precedence, ErrorBody> {
     })
 }
 
-fn status_of(site: &Site) -> SiteStatus {
+async fn status_of(site: &Site) -> SiteStatus {
     let throttle = |direction| site.throttles.document(&site.node, Limited::Site, direction);
     let peers = site.node.peers();
     let queue = site.mirrors.queue();
     SiteStatus {
         name: site.document.name.clone(),
+        reasons: health::reasons(site).await,
         throttle_in: throttle(Direction::In),
         throttle_out: throttle(Direction::Out),
         transfer_size: queue.size as u64,

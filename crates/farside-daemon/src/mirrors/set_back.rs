@@ -1,6 +1,7 @@
 //! Pools that were set back behind the state database: their volumes are fenced before they are served.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use farside_api::ErrorBody;
 use farside_engine::VolumeName;
@@ -17,6 +18,16 @@ impl Mirrors {
     /// The mirrors whose replicas are in this pool, as the state database knows them.
     pub(crate) async fn rows_of(&self, pool: &str) -> Result<Vec<Relationship>, ErrorBody> {
         self.parts.state.relationships(Some(pool)).await.map_err(Failure::into_error_body)
+    }
+
+    /// What is to be seen of a pool before it is served: whether hosts must not write to one of its volumes.
+    pub(crate) async fn look_before(
+        self: &Arc<Self>,
+        name: &str,
+    ) -> Result<impl FnOnce(&Pool) + Send + 'static, ErrorBody> {
+        let rows = self.rows_of(name).await?;
+        let (mirrors, name) = (Arc::clone(self), name.to_owned());
+        Ok(move |pool: &Pool| mirrors.fence_what_was_set_back(&name, pool, &rows))
     }
 
     /// Notes which volumes of a pool that is being opened hosts must not write to, since the database knows more of them than the

@@ -8,6 +8,7 @@ use farside_mirror::{Budgets, Mirror, MirrorStatus, Schedule, State};
 use rand::RngCore;
 use tokio::time::{Instant, timeout};
 
+use crate::embedded_storage::Embedded;
 use crate::site::{PATIENCE, Pair, Storage, assert_ok, volume};
 
 const SIZE: u64 = 1 << 20;
@@ -180,4 +181,60 @@ async fn a_replica_takes_no_more_snapshots_than_it_may_have() {
     assert_ok(&pair.update(&mirror).await);
     assert_eq!(named(&pair).last().unwrap(), "s16");
     assert!(mirror.status().why.is_none());
+}
+
+fn named<S: Storage>(pair: &Pair<S>) -> Vec<String> {
+    let all = pair.b.disk.engine.engine().all_snapshots(&pair.replica).unwrap();
+    all.into_iter().filter(|s| s.owner == SnapshotOwner::Person).map(|s| s.name).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_that_asks_nobody_how_many_snapshots_it_may_send_fills_no_pool() {
+    let mut pair = Pair::new(805, 64 << 10, LinkSettings::default()).await;
+    pair.limit_snapshots_b(10).await;
+    pair.a.fault_injector.names_all.store(true, std::sync::atomic::Ordering::SeqCst);
+    pair.scribble(3);
+    let mirror = pair.mirror(Schedule::OnRequest).await;
+    for round in 0..3 {
+        for n in 0..8 {
+            pair.scribble(1);
+            pair.snapshot(&format!("s{round}-{n}"));
+        }
+        let report = if round == 0 { pair.initialize(&mirror).await } else { pair.update(&mirror).await };
+        assert_ok(&report);
+        let most = [8, 10, 10][round];
+        assert_eq!(named(&pair).len(), most, "{:?}", named(&pair));
+        pair.check_replica();
+    }
+    assert!(named(&pair).contains(&"s1-7".to_owned()), "the newest of those that came");
+    // With the version that is shown: what had to go is gone.
+    let all = pair.b.disk.engine.all_snapshots(&pair.replica).unwrap();
+    assert!(all.len() <= 12, "{all:?}");
+    let why = mirror.status().why.unwrap();
+    assert!(why.contains("8 older snapshots") && why.contains("replicas.snapshots"), "{why}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn snapshots_that_the_source_went_back_behind_take_room_like_others() {
+    let mut pair = Pair::<Embedded>::with_storage(806, 64 << 10, LinkSettings::default()).await;
+    pair.limit_snapshots_b(10).await;
+    pair.scribble(3);
+    pair.snapshot("s0");
+    let first = pair.snapshot("s1");
+    let at_first = pair.live.clone();
+    let mirror = pair.mirror(Schedule::OnRequest).await;
+    assert_ok(&pair.initialize(&mirror).await);
+    // A source that goes back again and again leaves a branch of snapshots each time.
+    for round in 0..3 {
+        pair.a.disk.engine.engine().move_main(&pair.original, first, None).unwrap();
+        pair.live = at_first.clone();
+        for n in 0..4 {
+            pair.scribble(1);
+            pair.snapshot(&format!("r{round}-{n}"));
+        }
+        assert_ok(&pair.update(&mirror).await);
+    }
+    let named: Vec<String> = named(&pair).into_iter().filter(|name| !name.starts_with("rescue")).collect();
+    assert_eq!(named.len(), 10, "{named:?}");
+    assert!(mirror.status().why.unwrap().contains("replicas.snapshots"));
 }

@@ -158,6 +158,8 @@ pub(crate) struct FaultInjector {
     pub(crate) numbers_nothing: AtomicBool,
     /// Play a source that knows nothing of points in common; its destinations go on as with one.
     pub(crate) shares_nothing: AtomicBool,
+    /// Play a source that lets all snapshots travel, however many its destination takes.
+    pub(crate) names_all: AtomicBool,
     /// Whoever holds the permit keeps what the source writes on data streams from leaving.
     stall: Arc<Semaphore>,
     /// Calls that shall not be handled yet when they come.
@@ -288,6 +290,12 @@ impl PeerService for FaultInjector {
             && let Ok(Request { version, body: Some(Body::Begin(begin)) }) = Request::decode(request.clone())
         {
             let body = Some(Body::Begin(Begin { keeps_common: false, ..begin }));
+            request = Request { version, body }.encode_to_vec().into();
+        }
+        if self.names_all.load(Ordering::SeqCst)
+            && let Ok(Request { version, body: Some(Body::Begin(begin)) }) = Request::decode(request.clone())
+        {
+            let body = Some(Body::Begin(Begin { named_max: None, ..begin }));
             request = Request { version, body }.encode_to_vec().into();
         }
         if let Ok(Request { version, body: Some(body) }) = Request::decode(request.clone()) {
@@ -525,6 +533,7 @@ impl<S: Storage> Site<S> {
             is_older: AtomicBool::new(false),
             numbers_nothing: AtomicBool::new(false),
             shares_nothing: AtomicBool::new(false),
+            names_all: AtomicBool::new(false),
             stall: Arc::new(Semaphore::new(1)),
             gates: Mutex::default(),
             answer_gates: Mutex::default(),

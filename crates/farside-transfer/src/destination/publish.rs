@@ -12,6 +12,7 @@ use farside_engine::{
 };
 use uuid::Uuid;
 
+use super::named;
 use super::resume::{self, Kept};
 use crate::bases::{RESCUE_OF_SOURCE, arrival_name, candidates, common_of, readable_root, release};
 use crate::error::TransferError;
@@ -33,7 +34,7 @@ pub(crate) struct Here {
     pub(crate) own: Option<CandidateBase>,
     /// Readers see a version of which part cannot be read: an update must not build on it.
     pub(crate) is_damaged: bool,
-    /// How many snapshots that persons made it has.
+    /// How many snapshots that persons made it has, on all branches.
     pub(crate) named: usize,
     /// What a transfer of this relationship that was cut left staged.
     pub(crate) kept: Option<Kept>,
@@ -92,8 +93,9 @@ pub(crate) fn tidy_and_list(
     let onward = snapshots.iter().map(|s| s.uuid).skip_while(|uuid| shown.is_some_and(|s| s.uuid != *uuid));
     let onward = onward.collect();
     let keeper = common_of(relationship);
-    let keeps_common = engine.all_snapshots(volume)?.iter().any(|s| s.pinned_by.contains(&keeper));
-    let named = snapshots.iter().filter(|s| s.owner == SnapshotOwner::Person).count();
+    let all = engine.all_snapshots(volume)?;
+    let keeps_common = all.iter().any(|s| s.pinned_by.contains(&keeper));
+    let named = named::count(&all);
     Ok(Here { candidates, published, newest, own, is_damaged, named, kept, onward, keeps_common })
 }
 

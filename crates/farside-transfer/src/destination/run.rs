@@ -17,7 +17,7 @@ use super::cross_volume::CrossVolume;
 use super::receive::Room;
 use super::resume::{self, Fate, Kept, Opened};
 use super::transfer::{NoRoom, Outcome, Transfer};
-use super::{known, publish, receive};
+use super::{known, named, publish, receive};
 use crate::bases::keep_common;
 use crate::calls::call;
 use crate::error::{TransferError, blocking, piece};
@@ -152,9 +152,10 @@ impl Transfer {
             keeps_common,
         } = self.tidy_and_list().await?;
         let named_max = self.named_max.saturating_sub(named);
-        let plan =
+        let mut plan =
             self.begin(&candidates, is_damaged, named_max, kept.as_ref(), wire, &mut told.upstream).await?;
-        (told.waiting, told.left_out) = (plan.waiting, plan.left_out);
+        let surplus = named::keep_newest(&mut plan.steps, &candidates, named_max);
+        (told.waiting, told.left_out) = (plan.waiting, plan.left_out.saturating_add(surplus as u64));
         let content = |c: CandidateBase| (c.content_root, c.size_bytes);
         if plan.steps.is_empty() {
             // "Nothing to bring" is believed only of what readers see here already.

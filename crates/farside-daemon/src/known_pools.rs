@@ -1,0 +1,113 @@
+//! The pools that a site knows when it starts: opened at once, and served. One that takes long holds up nobody, and is served once it
+//! is open.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use farside_api::ErrorBody;
+use farside_store::Pool;
+use tokio::time::{Instant, timeout_at};
+
+use crate::error::DaemonError;
+use crate::mirrors::Mirrors;
+use crate::pools::Pools;
+use crate::pools::opening::Opening;
+use crate::site::Site;
+use crate::state::State;
+
+/// How long the start waits for pools to open. Those that take longer follow by themselves, and hold up nobody.
+const POOLS_OPEN_WITHIN: Duration = Duration::from_secs(10);
+
+/// Starts the mirrors of a pool that is open. Without them its volumes are served all the same.
+pub(crate) async fn start_mirrors(mirrors: &Mirrors, name: &str, pool: &Pool) {
+    if let Err(error) = mirrors.pool_opened(name, pool).await {
+        tracing::error!(
+            pool = name,
+            "the mirrors of pool {name} did not start: {}. Its volumes are served; its replicas stay as they are but get no \
+             updates and cannot be broken off. Fix the cause and restart farsided. In an emergency stop farsided, move \
+             farside.db and farside.db-wal out of the data directory, start farsided, and run farside pool import",
+            error.message
+        );
+    }
+}
+
+/// Opens every pool that is known, all at once. One that cannot be opened is listed with its reason, and stops nobody; one that takes
+/// longer than [`POOLS_OPEN_WITHIN`] is among those that are answered.
+pub(crate) async fn open(pools: &Arc<Pools>, state: &State) -> Result<Vec<Opening>, DaemonError> {
+    let until = Instant::now() + POOLS_OPEN_WITHIN;
+    let rows = state.pools().await?;
+    let known = rows.iter().map(|row| (row.name.clone(), row.path.clone())).collect();
+    let mut late = Vec::new();
+    for (opening, row) in pools.begin_opening(known).into_iter().zip(rows) {
+        let mut opening = match opening {
+            Ok(opening) => opening,
+            Err(error) => {
+                tell_opened(&row.name, &row.path, &Err(error));
+                continue;
+            }
+        };
+        match timeout_at(until, opening.opened()).await {
+            // Nobody is served yet: its mirrors start before that, and look first.
+            Ok(outcome) => {
+                tell_opened(&row.name, &row.path, &pools.finish_opening(&opening, outcome, |_| {}))
+            }
+            Err(_) => {
+                tracing::warn!(
+                    pool = row.name,
+                    path = row.path,
+                    "the pool is not open after {} s: its device does not answer, or there is much to replay. The start goes on \
+                     without it. Its volumes are not served and its mirrors wait until it is open; all other pools go on. farside \
+                     pool status {} shows it; the kernel's log may say more",
+                    POOLS_OPEN_WITHIN.as_secs(),
+                    row.name
+                );
+                late.push(opening);
+            }
+        }
+    }
+    Ok(late)
+}
+
+fn tell_opened(name: &str, path: &str, outcome: &Result<Arc<Pool>, ErrorBody>) {
+    match outcome {
+        // Lines of the store know the pool by its id alone.
+        Ok(pool) => tracing::info!(pool = name, id = %pool.status().id, path, "pool opened"),
+        Err(error) => tracing::error!(
+            pool = name,
+            path,
+            "pool not opened: {}. Its volumes are not served and its mirrors wait; all other pools go on. Nothing in it was \
+             changed. To see what is wrong: farside pool check {path}. To open it again: farside pool reopen {name}",
+            error.message,
+        ),
+    }
+}
+
+/// Waits for a pool that was not open when the start went on, and has it be served.
+pub(crate) async fn open_late(site: Arc<Site>, mut opening: Opening) {
+    let outcome = opening.opened().await;
+    // One pool is opened or closed at a time.
+    let _guard = site.pool_lock.lock().await;
+    let (name, path) = (opening.name.clone(), opening.path.clone());
+    // Hosts are served already: what must not be written is fenced before the pool is there. A database that does not say it
+    // leaves the pool closed.
+    let pools = Arc::clone(&site.pools);
+    let served = match site.mirrors.look_before(&name).await {
+        Ok(look) => site.blocking.run(move || pools.finish_opening(&opening, outcome, look)).await,
+        Err(error) => {
+            let close = move || {
+                let outcome = outcome.and_then(|opened| {
+                    opened.close(&opening.name);
+                    Err(error)
+                });
+                pools.finish_opening(&opening, outcome, |_| {})
+            };
+            site.blocking.run(close).await
+        }
+    };
+    tell_opened(&name, &path, &served);
+    if let Ok(pool) = served {
+        start_mirrors(&site.mirrors, &name, &pool).await;
+        // Its volumes are known by more than their names now.
+        site.mirrors.refresh_fences();
+    }
+}

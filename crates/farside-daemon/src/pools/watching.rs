@@ -1,0 +1,100 @@
+//! Looks where the paths of open pools lead.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use farside_api::{ErrorBody, ErrorCode};
+use farside_platform::Found;
+
+use super::away::{Away, away};
+use super::{Content, Opened, Pools, Slot};
+
+/// How often.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+
+impl Pools {
+    /// Looks where the paths of open pools lead, for as long as the site lives.
+    pub(crate) async fn keep_looking_at_paths(self: Arc<Self>) {
+        loop {
+            self.look_at_paths();
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Has each be looked at by a thread of its own: one whose file system does not answer holds up no other, nor the stop.
+    fn look_at_paths(&self) {
+        for (name, path, Opened { device, watch, .. }) in self.all_opened() {
+            if !watch.begin() {
+                continue;
+            }
+            let of_thread = Arc::clone(&watch);
+            // Who waits for a file system must not keep a pool's device open that is closed meanwhile.
+            let device = Arc::downgrade(&device);
+            let look = move || {
+                let found = Found::at(Path::new(&path));
+                if let Some(device) = device.upgrade() {
+                    match found.and_then(|found| device.compared_with(&found)) {
+                        Ok(at_path) => of_thread.note(&name, &path, away(&path, &device, &at_path)),
+                        // Nobody knows then.
+                        Err(error) => {
+                            tracing::debug!(pool = name, "cannot look where its path leads: {error}")
+                        }
+                    }
+                }
+                of_thread.end();
+            };
+            if std::thread::Builder::new().name("pool-path".to_owned()).spawn(look).is_err() {
+                watch.end();
+            }
+        }
+    }
+
+    /// Refuses to close a pool that could not be opened again, since its path does not lead to it.
+    pub(crate) fn refuse_if_away(&self, name: &str) -> Result<(), ErrorBody> {
+        let slots = self.slots.read();
+        let Some(Slot { path, content: Content::Open(opened) }) = slots.get(name) else { return Ok(()) };
+        let (path, device) = (path.clone(), Arc::clone(&opened.device));
+        drop(slots);
+        match device.at_path().ok().and_then(|at_path| away(&path, &device, &at_path)) {
+            None => Ok(()),
+            Some(Away { error, advice }) => Err(ErrorBody::new(
+                ErrorCode::Refused,
+                format!("pool {name} is not opened again, because it would not be found: {error}"),
+            )
+            .hint(advice)),
+        }
+    }
+
+    fn all_opened(&self) -> Vec<(String, String, Opened)> {
+        let slots = self.slots.read();
+        let open = slots.iter().filter_map(|(name, slot)| match &slot.content {
+            Content::Open(opened) => Some((name.clone(), slot.path.clone(), opened.clone())),
+            Content::Opening { .. } | Content::Failed(_) => None,
+        });
+        open.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use farside_platform::{OsRandomness, SystemClock};
+
+    use super::*;
+
+    #[test]
+    fn a_pool_that_would_not_be_found_again_is_not_closed_to_be_opened_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, moved) = (directory.path().join("p.pool"), directory.path().join("moved"));
+        let pools = Pools::new(Arc::new(SystemClock::default()), Arc::new(OsRandomness));
+        pools.create("p", path.to_str().unwrap(), Some(64 << 20), false).unwrap();
+        assert!(pools.refuse_if_away("p").is_ok() && pools.refuse_if_away("q").is_ok());
+        std::fs::rename(&path, &moved).unwrap();
+        let refused = pools.refuse_if_away("p").err().unwrap();
+        assert!(refused.message.contains("lies in"), "{refused:?}");
+        std::fs::remove_file(&moved).unwrap();
+        let refused = pools.refuse_if_away("p").err().unwrap();
+        assert!(refused.message.contains("without a name"), "{refused:?}");
+        assert!(refused.hint.unwrap().contains("do not stop farsided"));
+    }
+}
