@@ -457,9 +457,15 @@ impl Export for OpenExport {
         outcomes
     }
 
-    fn writes_at_once(&self, writes: &[Write<'_>]) -> bool {
-        writes.iter().all(|write| !write.fua)
-            && self.handle.writes_at_once(writes.iter().map(|write| (write.offset, write.bytes.len())))
+    fn write_many_at_once(&self, writes: &[Write<'_>]) -> Option<Vec<Result<(), NbdError>>> {
+        if self.read_only || writes.iter().any(|write| write.fua) {
+            return None;
+        }
+        let all: Vec<(u64, &[u8])> = writes.iter().map(|write| (write.offset, write.bytes)).collect();
+        let began = Instant::now();
+        let written = self.handle.write_at_once(&all)?.map_err(failure);
+        self.hosts.served(all.len() as u64, began.elapsed());
+        Some(vec![written; all.len()])
     }
 
     fn flush(&self) -> Result<(), NbdError> {

@@ -270,29 +270,36 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Connection<W> {
             self.on_a_thread(move |connection| connection.replies.push_all(connection.read_joined(reads)));
         }
         if let Some(writes) = joined.writes.take() {
-            if self.writes_at_once(&writes) {
-                self.replies.push_all(self.write_joined(writes));
-            } else {
-                self.on_a_thread(move |connection| {
-                    connection.replies.push_all(connection.write_joined(writes))
-                });
+            match self.write_at_once(&writes) {
+                Some(outcomes) => self.replies.push_all(self.written(writes, outcomes)),
+                None => self.on_a_thread(move |connection| {
+                    let all: Vec<Write<'_>> = writes.iter().map(JoinedWrite::as_write).collect();
+                    let outcomes = one_for_each(all.len(), || connection.export.write_many(&all));
+                    drop(all);
+                    connection.replies.push_all(connection.written(writes, outcomes));
+                }),
             }
         }
     }
 
-    /// Whether a thread would cost more than what it had to do.
-    fn writes_at_once(&self, writes: &[JoinedWrite]) -> bool {
+    /// Carries writes out here where a thread would cost more than what it had to do.
+    fn write_at_once(&self, writes: &[JoinedWrite]) -> Option<Vec<Result<(), NbdError>>> {
         let bytes: usize = writes.iter().map(|write| write.payload.len()).sum();
-        bytes <= AT_ONCE_BYTES_MAX && {
-            let all: Vec<Write<'_>> = writes.iter().map(JoinedWrite::as_write).collect();
-            self.export.writes_at_once(&all)
+        if bytes > AT_ONCE_BYTES_MAX {
+            return None;
         }
+        let all: Vec<Write<'_>> = writes.iter().map(JoinedWrite::as_write).collect();
+        let outcomes = guarded(|| Ok(self.export.write_many_at_once(&all)));
+        let outcomes = outcomes.unwrap_or_else(|error| Some(vec![Err(error); all.len()]))?;
+        assert_eq!(outcomes.len(), all.len(), "an export tells of each command what became of it");
+        Some(outcomes)
     }
 
-    fn write_joined(&self, writes: Vec<JoinedWrite>) -> Vec<Reply<Reservation>> {
-        let all: Vec<Write<'_>> = writes.iter().map(JoinedWrite::as_write).collect();
-        let outcomes = one_for_each(all.len(), || self.export.write_many(&all));
-        drop(all);
+    fn written(
+        &self,
+        writes: Vec<JoinedWrite>,
+        outcomes: Vec<Result<(), NbdError>>,
+    ) -> Vec<Reply<Reservation>> {
         writes
             .into_iter()
             .zip(outcomes)

@@ -133,10 +133,10 @@ pub trait Export: Send + Sync + 'static {
         writes.iter().map(|write| self.write(write.offset, write.bytes, write.fua)).collect()
     }
 
-    /// Whether these writes would be carried out without waiting for a device or for somebody else who waits for one, as far as can be
-    /// told: it is done where they arrive then, and no thread is woken. Called there, so it does not wait either.
-    fn writes_at_once(&self, _writes: &[Write<'_>]) -> bool {
-        false
+    /// The same where they arrive, without a thread being woken, if nobody has to be waited for: not for a device, nor for somebody who
+    /// waits for one. `None`, and nothing is done, if somebody has to. Unlike the others this call never blocks.
+    fn write_many_at_once(&self, _writes: &[Write<'_>]) -> Option<Vec<Result<(), NbdError>>> {
+        None
     }
 
     /// Puts on stable storage whatever was answered before this call, on whichever connection.

@@ -11,8 +11,9 @@ use crate::wake::Wake;
 pub(crate) fn start(pool: &Arc<Pool>) -> std::io::Result<()> {
     let (weak, wake) = (Arc::downgrade(pool), pool.wake.clone());
     let thread = std::thread::Builder::new().name("farside-pool".into()).spawn(move || {
+        let mut told = None;
         while wake.wait() {
-            if !work(&weak, &wake) {
+            if !work(&weak, &wake, &mut told) {
                 return;
             }
         }
@@ -21,8 +22,8 @@ pub(crate) fn start(pool: &Arc<Pool>) -> std::io::Result<()> {
     Ok(())
 }
 
-/// One round; false once the pool is gone.
-fn work(weak: &Weak<Pool>, wake: &Wake) -> bool {
+/// One round; false once the pool is gone. `told` is the failure that the log has.
+fn work(weak: &Weak<Pool>, wake: &Wake, told: &mut Option<String>) -> bool {
     let Some(pool) = weak.upgrade() else { return false };
     if pool.check_usable().is_err() {
         return true;
@@ -45,8 +46,13 @@ fn work(weak: &Weak<Pool>, wake: &Wake) -> bool {
     } else {
         reap()
     };
-    if let Err(error) = result {
-        tracing::error!(pool = %pool.id(), "background work failed: {error}");
+    // Hosts that write wake this thread again and again: what fails in the same way is told once.
+    let failed = result.err().map(|error| error.to_string());
+    if let Some(error) = &failed
+        && failed != *told
+    {
+        tracing::error!(pool = %pool.id(), "background work failed: {error}. It is tried again");
     }
+    *told = failed;
     true
 }

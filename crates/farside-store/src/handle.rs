@@ -246,16 +246,17 @@ impl VersionHandle {
         writes.iter().map(|(offset, bytes)| self.write(*offset, bytes)).collect()
     }
 
-    /// Whether writes, (offset, length) each, would wait for nothing, as far as can be told: neither for the device nor for room.
-    pub fn writes_at_once(&self, writes: impl Iterator<Item = (u64, usize)>) -> bool {
-        let mut bytes = 0;
-        for (offset, length) in writes {
-            if !offset.is_multiple_of(BLOCK_BYTES as u64) || !length.is_multiple_of(BLOCK_BYTES) {
-                return false;
-            }
-            bytes += length;
+    /// Several small writes of whole blocks as one, see [`write_joined`](Self::write_joined), if they wait for nobody: not for the device,
+    /// nor for room, nor for somebody who waits for one of them. `None`, and nothing is done, if they would have to, or are not such.
+    pub fn write_at_once(&self, writes: &[(u64, &[u8])]) -> Option<Result<()>> {
+        let bytes: usize = writes.iter().map(|(_, bytes)| bytes.len()).sum();
+        let is_plain = |(offset, bytes): &(u64, &[u8])| {
+            !bytes.is_empty() && self.check_write(*offset, bytes.len() as u64).is_ok()
+        };
+        if bytes > JOINED_BYTES_MAX || !writes.iter().all(is_plain) {
+            return None;
         }
-        self.pool.writes_at_once(bytes as u64)
+        self.pool.write_together_at_once(self.version, writes)
     }
 
     /// Several writes, (offset, bytes) each, as one: they appear in one moment, all or none. Scattered in the volume, on the device

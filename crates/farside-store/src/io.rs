@@ -12,9 +12,9 @@ use crate::allocator::Allocator;
 use crate::delta::{self, ChangeEffects};
 use crate::error::{Result, StoreError};
 use crate::pool::{Pool, STRIPES, State};
-use crate::space::{Footprint, SpaceClass};
+use crate::space::{Footprint, Reservation, SpaceClass};
 use crate::versions::{VersionState, Versions, blocks, freed_of};
-use crate::write_behind::WAITS_BELOW_BYTES;
+use crate::write_behind::{Promised, WAITS_BELOW_BYTES};
 
 /// Blocks of one piece of a long write: 1 MiB, aligned, so that a piece has one stripe and few nodes.
 pub(crate) const PIECE_BLOCKS: u64 = 256;
@@ -84,28 +84,47 @@ impl Pool {
         class: SpaceClass,
     ) -> Result<()> {
         self.admit()?;
-        // 1. What the blocks are. Zeros become holes.
-        let mut pointers: Vec<Pointer> = extents
-            .iter()
-            .flat_map(|extent| extent.bytes.chunks_exact(BLOCK_BYTES))
-            .map(|block| Pointer { fingerprint: Fingerprint::of_block(block), ..Pointer::HOLE })
-            .collect();
-        let data_blocks = pointers.iter().filter(|p| !p.is_hole()).count() as u64;
+        let pointers = pointers_of(extents);
+        let data_blocks = count_data(&pointers);
         let is_small = extents.iter().all(|extent| extent.bytes.len() < WAITS_BELOW_BYTES);
         let behind = match is_small && self.options.write_behind_bytes > 0 {
             true => Some(self.promise_behind(data_blocks * BLOCK)?),
             false => None,
         };
-        // 2. Room for them and for the nodes they will cost.
-        let footprint = Footprint::of_ranges(extents.iter().map(|extent| (extent.first, extent.blocks())));
-        let reservation = self.reserve_for(data_blocks, footprint, class)?;
+        let reservation = self.reserve_for(data_blocks, footprint_of(extents), class)?;
+        self.write_with(version, extents, pointers, (behind, reservation), class)
+    }
+
+    /// The same for a small write that waits for nobody: not for the device, nor for room, nor for somebody who waits for one of them.
+    /// `None` if it would have to; nothing has been done then.
+    pub(crate) fn write_extents_at_once(&self, version: u64, extents: &[Extent<'_>]) -> Option<Result<()>> {
+        let is_small = extents.iter().all(|extent| extent.bytes.len() < WAITS_BELOW_BYTES);
+        if !is_small || !self.is_calm() {
+            return None;
+        }
+        let pointers = pointers_of(extents);
+        let data_blocks = count_data(&pointers);
+        let promised = self.behind.promise_within(data_blocks * BLOCK, self.options.write_behind_bytes)?;
+        let reservation = self.reserve_at_once(data_blocks, footprint_of(extents))?;
+        Some(self.write_with(version, extents, pointers, (Some(promised), reservation), SpaceClass::Host))
+    }
+
+    /// A write that has its room.
+    fn write_with(
+        &self,
+        version: u64,
+        extents: &[Extent<'_>],
+        mut pointers: Vec<Pointer>,
+        (behind, reservation): (Option<Promised<'_>>, Reservation),
+        class: SpaceClass,
+    ) -> Result<()> {
         let mut free_places =
             reservation.runs.iter().flat_map(|(place, count)| (place.0..place.0 + count).map(Place));
         for pointer in pointers.iter_mut().filter(|p| !p.is_hole()) {
             pointer.place = free_places.next().expect("as many places as data blocks were reserved");
         }
         drop(free_places);
-        // 3. Data to places that nothing refers to. A crash from here on loses the write whole or finds it whole.
+        // Data to places that nothing refers to. A crash from here on loses the write whole or finds it whole.
         let runs = runs_on_device(extents, &pointers);
         let waiting = match behind {
             Some(promised) => Some((promised, runs.iter().map(in_memory).collect())),
@@ -121,7 +140,7 @@ impl Pool {
                 None
             }
         };
-        // 4. The mapping and its record, in one moment.
+        // The mapping and its record, in one moment.
         let mut guard = self.locked();
         let state = &mut *guard;
         let refused = extents.iter().find_map(|e| check_writable(state, version, e.first, e.blocks()).err());
@@ -143,7 +162,7 @@ impl Pool {
         account(&state.versions, &mut state.allocator, version, &effects)?;
         reservation.consume(state, &effects);
         drop(guard);
-        // 5. Other transfers may want what this one brought. Hosts do not pay for that.
+        // Other transfers may want what this one brought. Hosts do not pay for that.
         if class == SpaceClass::Staging {
             for extent in extents {
                 self.known.staged(version, extent.first, extent.blocks());
@@ -214,6 +233,21 @@ impl Pool {
             None => volume.to_string(),
         }
     }
+}
+
+/// What blocks are. Zeros become holes.
+fn pointers_of(extents: &[Extent<'_>]) -> Vec<Pointer> {
+    let blocks = extents.iter().flat_map(|extent| extent.bytes.chunks_exact(BLOCK_BYTES));
+    blocks.map(|block| Pointer { fingerprint: Fingerprint::of_block(block), ..Pointer::HOLE }).collect()
+}
+
+fn count_data(pointers: &[Pointer]) -> u64 {
+    pointers.iter().filter(|p| !p.is_hole()).count() as u64
+}
+
+/// What the nodes of a write cost.
+fn footprint_of(extents: &[Extent<'_>]) -> Footprint {
+    Footprint::of_ranges(extents.iter().map(|extent| (extent.first, extent.blocks())))
 }
 
 /// Whole blocks that are written side by side.

@@ -1,6 +1,7 @@
 //! Writes of parts of blocks: what the blocks had before is read, verified and merged, whatever else writes them meanwhile.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
 
 use farside_platform::{BLOCK_BYTES, BlockBuffer};
 use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
@@ -24,6 +25,11 @@ fn parts_of(offset: u64, length: usize) -> impl Iterator<Item = u64> {
     let (head, tail) = (offset / BLOCK, end / BLOCK);
     let has_tail = !end.is_multiple_of(BLOCK) && (tail != head || offset.is_multiple_of(BLOCK));
     [(!offset.is_multiple_of(BLOCK)).then_some(head), has_tail.then_some(tail)].into_iter().flatten()
+}
+
+/// Its first and its last block.
+fn edges(offset: u64, bytes: &[u8]) -> [u64; 2] {
+    [offset / BLOCK, (offset + (bytes.len() as u64).max(1) - 1) / BLOCK]
 }
 
 impl Pool {
@@ -57,6 +63,26 @@ impl Pool {
             at += run;
         }
         self.write_extents(version, &extents, class)
+    }
+
+    /// The same for writes of whole blocks that wait for nobody; `None`, and nothing is done, if they would have to.
+    pub(crate) fn write_together_at_once(&self, version: u64, writes: &[(u64, &[u8])]) -> Option<Result<()>> {
+        if writes.iter().any(|(offset, bytes)| parts_of(*offset, bytes.len()).next().is_some()) {
+            return None;
+        }
+        // Whoever has one alone may wait for the device.
+        let stripes: BTreeSet<usize> = writes
+            .iter()
+            .flat_map(|(offset, bytes)| edges(*offset, bytes))
+            .map(|b| stripe_of(version, b))
+            .collect();
+        let _stripes = stripes.iter().map(|s| self.stripes[*s].try_read()).collect::<Option<Vec<_>>>()?;
+        let extents: Vec<Extent<'_>> =
+            writes.iter().map(|(offset, bytes)| Extent { first: offset / BLOCK, bytes }).collect();
+        let written = self.write_extents_at_once(version, &extents)?;
+        let bytes: u64 = writes.iter().map(|(_, bytes)| bytes.len() as u64).sum();
+        self.counters.written_bytes.fetch_add(bytes, Ordering::Relaxed);
+        Some(written)
     }
 
     /// The stripes of all blocks of `writes`, in order, so that two cannot wait for each other.

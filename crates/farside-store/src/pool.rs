@@ -24,7 +24,7 @@ use crate::ring::{Pending, RingWriter};
 use crate::versions::{VersionState, Versions};
 use crate::view::View;
 use crate::wake::Wake;
-use crate::write_behind::{WAITS_BELOW_BYTES, WriteBehind};
+use crate::write_behind::WriteBehind;
 
 /// What may be chosen when a pool is opened.
 #[derive(Clone)]
@@ -456,9 +456,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Whether a small write of whole blocks would wait neither for the device nor for room: nothing is due that a writer does, and so
-    /// much is free that nobody looks for any.
-    pub(crate) fn writes_at_once(&self, bytes: u64) -> bool {
+    /// Whether nothing is due that a writer does, and so much is free that nobody looks for any.
+    pub(crate) fn is_calm(&self) -> bool {
         let is_calm = |state: &State| {
             state.pending.bytes() < PENDING_BYTES_MAX
                 && !state.load.must_sync()
@@ -466,8 +465,6 @@ impl Pool {
                 && state.allocator.free_blocks() > self.pool_blocks() / FREE_SHARE_AT_ONCE
         };
         self.options.background
-            && (bytes as usize) < WAITS_BELOW_BYTES
-            && self.behind.bytes() + bytes <= self.options.write_behind_bytes
             && self.seeking_room.load(Ordering::Acquire) == 0
             && self.check_usable().is_ok()
             && self.state.try_lock().is_some_and(|state| is_calm(&state))
@@ -550,6 +547,8 @@ impl Pool {
         make: impl FnOnce(&mut State) -> Result<(Change, T)>,
         then: impl FnOnce(&mut State, &T) -> Result<()>,
     ) -> Result<T> {
+        // Where the device refuses data nothing becomes durable: so nothing changes either.
+        self.write_out()?;
         let answer = {
             let mut state = self.state.lock();
             let (change, answer) = make(&mut state)?;

@@ -183,8 +183,26 @@ impl Pool {
     }
 
     fn try_reserve(&self, blocks: u64, footprint: Footprint, class: SpaceClass) -> Result<Reservation> {
-        let mut guard = self.wait_for_journal()?;
-        let state = &mut *guard;
+        let mut state = self.wait_for_journal()?;
+        self.reserve_in(&mut state, blocks, footprint, class)
+    }
+
+    /// Room for a host's write, if nobody has to be waited for.
+    pub(crate) fn reserve_at_once(&self, blocks: u64, footprint: Footprint) -> Option<Reservation> {
+        let mut state = self.state.try_lock()?;
+        if !self.journal_has_room(&state) {
+            return None;
+        }
+        self.reserve_in(&mut state, blocks, footprint, SpaceClass::Host).ok()
+    }
+
+    fn reserve_in(
+        &self,
+        state: &mut State,
+        blocks: u64,
+        footprint: Footprint,
+        class: SpaceClass,
+    ) -> Result<Reservation> {
         // What a point needs for its own trees is never given away; metadata changes may use half of the reserve,
         // since they are what frees space.
         let system_blocks = self.own_blocks(state);
@@ -271,13 +289,16 @@ impl Pool {
         (free.saturating_sub(kept) * block, reserve * block)
     }
 
+    fn journal_has_room(&self, state: &State) -> bool {
+        let spoken_for = state.ring_used + state.pending.ring_bytes() + state.promised_journal;
+        spoken_for + JOURNAL_PER_OPERATION + JOURNAL_SLACK <= self.journal_bytes()
+    }
+
     /// Waits until the ring has room for one more operation, by making points; answers with the state locked.
     fn wait_for_journal(&self) -> Result<MutexGuard<'_, State>> {
-        let capacity = self.journal_bytes();
         loop {
             let state = self.state.lock();
-            let spoken_for = state.ring_used + state.pending.ring_bytes() + state.promised_journal;
-            if spoken_for + JOURNAL_PER_OPERATION + JOURNAL_SLACK <= capacity {
+            if self.journal_has_room(&state) {
                 return Ok(state);
             }
             drop(state);

@@ -149,11 +149,9 @@ impl Pool {
 
     /// Figures, now.
     pub fn status(&self) -> PoolStatus {
-        let (journal_used_bytes, journal_bytes) = {
-            let ring = self.ring.lock();
-            (ring.used(), ring.capacity())
-        };
+        // Not of the ring itself: whoever has that may wait for a device that does not answer.
         let state = self.locked();
+        let (journal_used_bytes, journal_bytes) = (state.ring_used, self.journal_bytes());
         let block = BLOCK_BYTES as u64;
         let (spare, promised) = state.reserved_blocks();
         PoolStatus {

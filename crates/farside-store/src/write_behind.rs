@@ -71,6 +71,13 @@ impl WriteBehind {
         (Promised { behind: self, bytes }, before)
     }
 
+    /// The same if no more than `limit` wait then.
+    pub(crate) fn promise_within(&self, bytes: u64, limit: u64) -> Option<Promised<'_>> {
+        let add = |waiting: u64| waiting.checked_add(bytes).filter(|sum| *sum <= limit);
+        self.bytes.fetch_update(Ordering::AcqRel, Ordering::Acquire, add).ok()?;
+        Some(Promised { behind: self, bytes })
+    }
+
     /// Has runs wait from now on. To be called before anybody can learn of their places.
     pub(crate) fn insert(&self, mut promised: Promised<'_>, runs: Vec<(Place, BlockBuffer)>) {
         let mut waiting = self.waiting.lock();

@@ -31,6 +31,9 @@ struct Watched {
     data_writes: AtomicUsize,
     data_bytes: AtomicUsize,
     refuses: AtomicBool,
+    /// Reads wait as long as it is set, and are counted.
+    hangs: AtomicBool,
+    hanging: AtomicUsize,
 }
 
 impl Watched {
@@ -41,6 +44,8 @@ impl Watched {
             data_writes: AtomicUsize::new(0),
             data_bytes: AtomicUsize::new(0),
             refuses: AtomicBool::new(false),
+            hangs: AtomicBool::new(false),
+            hanging: AtomicUsize::new(0),
         }
     }
 
@@ -58,6 +63,10 @@ impl BlockDevice for Watched {
         self.disk.bytes()
     }
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        while self.hangs.load(Ordering::SeqCst) {
+            self.hanging.store(1, Ordering::SeqCst);
+            std::thread::sleep(Duration::from_millis(1));
+        }
         self.disk.read_at(offset, buffer)
     }
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
@@ -162,6 +171,10 @@ fn a_device_that_refuses_data_loses_none_that_waits() {
     }
     let status = pool.status();
     assert!(status.refused_write.is_some() && status.failed.is_none());
+    // What is refused has not changed anything.
+    assert!(pool.create_snapshots(&[("v".into(), sparse::new_snapshot("s", 1))]).is_err());
+    assert!(pool.snapshots("v").expect("a list").is_empty());
+    assert!(pool.create_volume("w", 64 << 20).is_err() && pool.volume("w").is_err());
     // Writers are told as soon as no more can wait; of those nothing is there.
     let refused =
         (20..VOLUME_BLOCKS).find(|block| handle.write(block * BLOCK, &content(100 + block)).is_err());
@@ -282,30 +295,44 @@ fn writers_of_parts_of_the_same_blocks_lose_nothing() {
 }
 
 #[test]
-fn a_write_is_done_at_once_only_if_it_waits_for_nothing() {
+fn a_write_is_done_at_once_only_if_it_waits_for_nobody() {
     let options = PoolOptions { write_behind_bytes: 1 << 20, background: true, ..options(8) };
     let (device, pool) = watched_pool(options);
     let handle = pool.open_volume("v").expect("it opens");
     // The pool's own thread looks at the state now and then: a write does not wait for that either.
-    let at_once = |offset: u64, length: usize| {
-        (0..50).any(|_| {
-            let is_so = handle.writes_at_once([(offset, length)].into_iter());
-            if !is_so {
-                std::thread::sleep(Duration::from_millis(1));
+    let at_once = |offset: u64, bytes: &[u8]| {
+        (0..50).any(|_| match handle.write_at_once(&[(offset, bytes)]) {
+            Some(written) => {
+                written.expect("a write");
+                true
             }
-            is_so
+            None => {
+                std::thread::sleep(Duration::from_millis(1));
+                false
+            }
         })
     };
-    assert!(at_once(0, BLOCK_BYTES) && at_once(8 * BLOCK, 8 * BLOCK_BYTES));
-    assert!(!at_once(5, BLOCK_BYTES) && !at_once(0, 1000), "the rest of a block has to be read");
-    assert!(!at_once(0, 64 * BLOCK_BYTES), "a long one goes to the device");
-    device.refuses.store(true, Ordering::SeqCst);
-    for block in 0..VOLUME_BLOCKS {
-        if !at_once(block * BLOCK, BLOCK_BYTES) {
-            assert!(block * BLOCK >= 900 << 10, "block {block}");
-            return;
+    let block = content(1);
+    assert!(at_once(0, &block) && at_once(8 * BLOCK, &block.repeat(8)));
+    assert!(!at_once(5, &block) && !at_once(0, &block[..1000]), "the rest of a block has to be read");
+    assert!(!at_once(0, &block.repeat(64)), "a long one goes to the device");
+    let mut buffer = vec![0; BLOCK_BYTES];
+    handle.read(15 * BLOCK, &mut buffer).expect("a read");
+    assert!(buffer == block);
+    // Somebody merges a part of a block there, and the device does not answer. Others wait for neither.
+    pool.flush().expect("a flush");
+    device.hangs.store(true, Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        let part = scope.spawn(|| handle.write(9 * BLOCK + 100, &block[..50]));
+        while device.hanging.load(Ordering::SeqCst) == 0 {
+            std::thread::sleep(Duration::from_millis(1));
         }
-        handle.write(block * BLOCK, &content(block)).expect("it may wait");
-    }
-    panic!("as much as it likes");
+        assert!(!at_once(10 * BLOCK, &block), "that MiB is his");
+        assert!(at_once(1024 * BLOCK, &block), "another is not");
+        device.hangs.store(false, Ordering::SeqCst);
+        part.join().expect("no panic").expect("a write");
+    });
+    device.refuses.store(true, Ordering::SeqCst);
+    let refused = (0..VOLUME_BLOCKS).find(|number| !at_once(number * BLOCK, &content(*number + 7)));
+    assert!(refused.is_some_and(|number| number * BLOCK >= 900 << 10), "{refused:?}");
 }

@@ -122,7 +122,8 @@ impl Destination {
         if left.contains(&place(peer, &relationship.source)) {
             left.clear();
         }
-        let replaces = Replacing { relationship: known.id, left };
+        let was_in_force = known.broken_off_at.is_none();
+        let replaces = Replacing { relationship: known.id, was_in_force, left };
         let (mirror, asked) = self
             .replace(relationship.clone(), async |mirror| {
                 mirror.resync_onto(common, Some(replaces), link_wait).await

@@ -102,6 +102,8 @@ pub(crate) enum Command {
 #[derive(Clone, Debug)]
 pub(crate) struct Replacing {
     pub(crate) relationship: Uuid,
+    /// It was in force: the volume was a replica, and nobody had broken it off.
+    pub(crate) was_in_force: bool,
     /// What the volume followed, until now or until it was broken off, the nearest first, where the new source is not among it.
     pub(crate) left: Vec<Place>,
 }

@@ -109,6 +109,8 @@ pub(super) struct Driver {
     pub(super) heard: watch::Receiver<Heard>,
     /// What the volume followed until it was to follow this source, where that is not among it.
     pub(super) left: Vec<Place>,
+    /// Before the resync the volume was no replica, or one that a person had broken off: if it gives way, hosts may write to it again.
+    pub(super) was_writable: bool,
     /// A role change is being carried out by this process: its messages are not the divergence notice's.
     pub(super) is_swapping: bool,
     /// The device failed under the record of a takeover: whether it is on it shows only when the pool is opened anew.
@@ -172,6 +174,7 @@ impl Driver {
             told: None,
             heard: watch::Sender::new(Heard::NotYet(None)).subscribe(),
             left: Vec::new(),
+            was_writable: false,
             is_swapping: false,
             is_outcome_unknown: false,
             activity: Activity::None,

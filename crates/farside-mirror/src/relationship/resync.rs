@@ -40,6 +40,8 @@ impl Driver {
         // A resync that stopped between row and record has left a volume that the pool knows as nobody's replica.
         let is_follower = self.check_probed().is_ok();
         let before = self.relationship.clone();
+        let was_replica = replaces.as_ref().is_some_and(|replaced| replaced.was_in_force);
+        let was_writable = !was_replica && (!is_follower || self.state.work == Work::BrokenOff);
         // The source has compared itself with this volume, which it refuses while it is the replica: a role change that
         // was prepared here has taken over there, and a source that lost its database forgot to say so.
         let swap = before.swap.filter(|mark| !matches!(mark, SwapMark::Prepared { .. }));
@@ -87,6 +89,7 @@ impl Driver {
         } else {
             self.relationship = pending;
         }
+        self.was_writable = was_writable;
         let (next, action) = self.state.step(Event::AskResync)?;
         self.why = None;
         self.log(LogEvent::Request { by: RequestedBy::Person }, Some(TransferKind::Resync), None).await;
@@ -94,10 +97,14 @@ impl Driver {
     }
 
     /// The resync has crossed with one in the other direction: each volume would follow the other. It is taken back, unless
-    /// something has come of it or it is over. Answers whether it was.
+    /// something has come of it or it is over. Answers whether it was. A volume that was a replica before stays one, read-only: nobody has
+    /// broken it off.
     pub(super) async fn give_way(&mut self, of: Uuid) -> Result<bool, MirrorError> {
         self.check_probed()?;
         if self.relationship.id != of || !self.state.resync_pending || self.state.work == Work::BrokenOff {
+            return Ok(false);
+        }
+        if !self.was_writable {
             return Ok(false);
         }
         let shown = self.current.as_ref().map(|shown| shown.uuid);
@@ -122,10 +129,21 @@ impl Driver {
         let of = self.relationship.id;
         match self.give_way(of).await {
             Ok(true) => {}
+            Ok(false) if !self.was_writable && self.state.resync_pending => self.why = Some(self.stays_why()),
             Ok(false) => return,
             Err(error) => self.why = Some(error.to_string()),
         }
         tracing::warn!(volume = %self.relationship.destination, "{}", self.why.clone().unwrap_or_default());
+    }
+
+    fn stays_why(&self) -> String {
+        let Relationship { destination, .. } = &self.relationship;
+        let source = self.source_name();
+        format!(
+            "{source} was asked at the same time to follow {destination}, so neither brings anything. {destination} stays \
+             read-only, as it was: nothing of it was changed. Let it follow an original: farside mirror resync {destination} \
+             --from PEER:POOL/VOL. Or make it one: farside mirror break {destination}"
+        )
     }
 
     fn crossed_why(&self) -> String {

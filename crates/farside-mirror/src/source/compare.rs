@@ -107,8 +107,8 @@ impl Shared {
         Err(refusal(
             CROSSED,
             format!(
-                "{volume} at the source was asked at the same time to follow {destination}, and does. {destination} gives way: \
-                 it is broken off, as before. If {volume} shall follow nothing, at the source: farside mirror break {volume}"
+                "{volume} at the source was asked at the same time to follow {destination}. {destination} gives way: it is what \
+                 it was before. If {volume} shall follow nothing, at the source: farside mirror break {volume}"
             ),
         ))
     }

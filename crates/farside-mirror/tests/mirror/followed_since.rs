@@ -8,6 +8,7 @@ use crate::support::embedded_storage::Embedded;
 use crate::support::memory_engine::MemoryEngine;
 use crate::support::site::{PATIENCE, Storage};
 use crate::support::trio::{A, B, C, Trio};
+use farside_mirror::Schedule;
 
 const SIZE: u64 = 2 << 20;
 /// Whatever is said again every few minutes has been said.
@@ -150,4 +151,33 @@ async fn an_original_that_nobody_follows_stays_overtaken() {
     // It follows where they went on, which its mark has named.
     trio.resync(A, C).await.unwrap();
     is_decided(trio, C, [A, B]).await;
+}
+
+/// Two replicas that nobody broke off are asked at the same time to follow each other: no second original comes of it.
+async fn replicas_that_cross<S: Storage>(seed: u64) {
+    let mut trio = fenced::<S>(seed, A).await;
+    trio.write(A, 2);
+    trio.update(B, A).await;
+    trio.update(C, A).await;
+    let ask = async |at: usize, from: usize| {
+        let (peer, source, here) =
+            (trio.sites[from].node.id(), trio.volumes[from].clone(), trio.volumes[at].clone());
+        let asked = trio.sites[at].destination.resync_from(peer, source, here, Schedule::OnRequest, PATIENCE);
+        asked.await?.1.ended().await
+    };
+    let ended = tokio::join!(ask(B, C), ask(C, B));
+    println!("{ended:?}");
+    tokio::time::sleep(LONG).await;
+    for (at, volume) in trio.volumes.iter().enumerate() {
+        let info = trio.sites[at].disk.engine.engine().volume(volume).unwrap();
+        assert_eq!(info.is_replica, at != A, "seed {seed}, {volume}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_replicas_that_cross_none_becomes_an_original() {
+    for seed in 1220..1232 {
+        replicas_that_cross::<MemoryEngine>(seed).await;
+    }
+    replicas_that_cross::<Embedded>(1232).await;
 }
