@@ -318,7 +318,10 @@ async fn send_step(
     // From here on the destination may publish it.
     serving.steps_sent.fetch_max(steps, Ordering::Relaxed);
     write_in_time(stream::write(writer, &StreamMessage::StepEnd(end))).await?;
-    write_in_time(writer.shutdown()).await?;
+    // Whoever has that may close its side first: all was said.
+    if let Err(refusal) = write_in_time(writer.shutdown()).await {
+        tracing::debug!(transfer = %serving.transfer, "the stream of a step that was sent: {}", refusal.message);
+    }
     Ok(end)
 }
 
