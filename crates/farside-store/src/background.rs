@@ -1,5 +1,5 @@
-//! The pool's own thread: writing out what waits for it, consistency points when they are due, reaping of what was deleted, and learning what the pool
-//! holds while transfers ask for it.
+//! The pool's own thread: writing out what waits for it, consistency points when they are due, reaping of what was deleted, and
+//! learning what the pool holds while transfers ask for it.
 
 use std::sync::{Arc, Weak};
 
