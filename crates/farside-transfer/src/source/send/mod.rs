@@ -179,11 +179,13 @@ impl Sending<'_> {
 async fn write_in_time(writing: impl Future<Output = std::io::Result<()>>) -> Result<(), Refusal> {
     match timeout(STREAM_STALL_MAX, writing).await {
         Ok(written) => written.map_err(lost),
-        Err(_) => {
-            let stall = STREAM_STALL_MAX.as_secs();
-            Err(refusal("failed", format!("the destination read nothing for {stall} s")))
-        }
+        Err(_) => Err(stalled()),
     }
+}
+
+fn stalled() -> Refusal {
+    let stall = STREAM_STALL_MAX.as_secs();
+    refusal("failed", format!("the destination read nothing for {stall} s"))
 }
 
 async fn send_step(
@@ -317,10 +319,18 @@ async fn send_step(
     }
     // From here on the destination may publish it.
     serving.steps_sent.fetch_max(steps, Ordering::Relaxed);
-    write_in_time(stream::write(writer, &StreamMessage::StepEnd(end))).await?;
-    // Whoever has that may close its side first: all was said.
-    if let Err(refusal) = write_in_time(writer.shutdown()).await {
-        tracing::debug!(transfer = %serving.transfer, "the stream of a step that was sent: {}", refusal.message);
+    let ending = async {
+        stream::write(writer, &StreamMessage::StepEnd(end)).await?;
+        writer.shutdown().await
+    };
+    match timeout(STREAM_STALL_MAX, ending).await {
+        Ok(Ok(())) => {}
+        // Whoever has the end may close its side before this one knows that it has. If it failed instead, it says so.
+        Ok(Err(error)) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+            tracing::debug!(transfer = %serving.transfer, "the stream of a step that was sent: {error}");
+        }
+        Ok(Err(error)) => return Err(lost(error)),
+        Err(_) => return Err(stalled()),
     }
     Ok(end)
 }
