@@ -180,6 +180,7 @@ impl Shared {
         };
         if let (PoolSays::Present { is_taken_over: true, .. }, Some(reversal)) = (pool, self.reversal()) {
             self.registry.accept(relationship, word.change, RoleChangeMessage::End);
+            self.registry.follows(relationship, word.change);
             reversal.done(&volume, relationship).await.map_err(to_refusal)?;
             return Ok(noted(Standing::Follows));
         }
@@ -199,11 +200,24 @@ impl Shared {
         let is_in_doubt = was_its_replica && word.broken_off_at == 0;
         let is_plain = word.snapshot.is_some() && !is_in_doubt;
         let may_mirror = self.registry.rights.may_read(peer, &volume);
+        let is_break = word.said == Said::BrokenOff;
         let is_news = !word.again && may_mirror && (word.said == Said::Beyond || is_plain);
         let heard = directions::hear(word.said, known.is_some(), is_news, pool);
         let heard = match heard {
             // Who may not mirror the volume must not learn from the answer whether there is one of that name.
             Heard::NothingKept if !may_mirror && word.said != Said::Withdrawn => Heard::NotHere,
+            heard => heard,
+        };
+        let heard = match heard {
+            Heard::Follows => {
+                self.registry.follows(relationship, word.change);
+                heard
+            }
+            // It followed that one since, and whoever ended that here knew that hosts had gone on there. Of one that was on its way
+            // meanwhile nobody must think that it is news.
+            Heard::Note if is_break && self.registry.has_followed(relationship, word.change) => {
+                Heard::NothingKept
+            }
             heard => heard,
         };
         let is_kept = known.is_some() || is_kept;

@@ -170,6 +170,17 @@ impl Registry {
             .is_some_and(|seen| seen.is_late(role_change, message))
     }
 
+    /// The volume here follows the destination of the relationship, which says so by its role change with this number.
+    pub(super) fn follows(&self, relationship: Uuid, role_change: u64) {
+        self.tables().seen(relationship).follows(role_change);
+    }
+
+    /// Whether it did.
+    pub(super) fn has_followed(&self, relationship: Uuid, role_change: u64) -> bool {
+        let tables = self.tables();
+        tables.role_changes_seen.get(&relationship).is_some_and(|seen| seen.has_followed(role_change))
+    }
+
     /// Notes a message; false if it is late, and must have no effect.
     pub(super) fn accept(&self, relationship: Uuid, role_change: u64, message: RoleChangeMessage) -> bool {
         self.tables().seen(relationship).accept(role_change, message)

@@ -13,6 +13,8 @@ pub(super) struct RoleChangesSeen {
     newest: u64,
     /// The newest one has ended: it cannot begin any more.
     is_over: bool,
+    /// The newest one after which the volume here was known to follow the destination.
+    followed: u64,
     /// One message at a time is acted on.
     order: Arc<tokio::sync::Mutex<()>>,
 }
@@ -39,6 +41,16 @@ impl RoleChangesSeen {
     /// The newest role change that was seen; 0 if none was.
     pub(super) fn newest(&self) -> u64 {
         self.newest
+    }
+
+    /// The volume here follows the destination, which says so by its role change with this number.
+    pub(super) fn follows(&mut self, role_change: u64) {
+        self.followed = self.followed.max(role_change);
+    }
+
+    /// Whether it did: then what a word of that role change says is known here, whatever was decided since.
+    pub(super) fn has_followed(&self, role_change: u64) -> bool {
+        role_change <= self.followed
     }
 
     /// Whether a message is of an earlier role change than the newest, or begins one that has ended.
