@@ -405,6 +405,24 @@ fn three_sites_are_not_closed_to_a_ring() {
     c.ok("mirror update c/v");
 }
 
+/// What a site was told of the chain before it with its last update counts only until it asks again.
+#[test]
+fn a_ring_is_refused_though_the_roles_have_changed_since_the_last_update() {
+    let sites = Sites::three();
+    sites.mirrored("--reverse");
+    let (a, b, c) = (&sites.a, &sites.b, sites.c());
+    a.ok("peer allow c a/v");
+    follow(c, "a:a/v", "c/v");
+    c.ok("peer allow b c/v");
+    b.ok("mirror swap b/v --yes");
+    put(b, "b/v", 1);
+    let plan = b.json("mirror resync b/v --from c:c/v --plan");
+    assert!(plan["refused"].as_str().unwrap_or_default().contains("no original"), "{plan}");
+    let said = refused(b, "mirror resync b/v --from c:c/v --yes");
+    assert!(said.contains("a/v") && said.contains("no original"), "{said}");
+    assert!(!is_read_only(b, "b/v"));
+}
+
 #[test]
 fn plans_ask_what_the_command_will_ask() {
     let sites = Sites::two();

@@ -46,7 +46,7 @@ impl PeerService for Old {
             return Err(Refusal { code: "version".into(), message });
         }
         let answer = match request.body.unwrap() {
-            Body::Describe(_) => Description { size_bytes: SIZE, reverse: false }.encode_to_vec(),
+            Body::Describe(_) => Description { size_bytes: SIZE, ..Description::default() }.encode_to_vec(),
             _ => Nothing {}.encode_to_vec(),
         };
         Ok(answer.into())
@@ -83,6 +83,7 @@ async fn a_source_refuses_an_older_destination_with_both_versions_named() {
         relationship: Uuid::new_v4().as_bytes().to_vec(),
         volume: "p/v".into(),
         destination: "x/v".into(),
+        hops: 0,
     };
     let ask = async |version| {
         let request = Request { version, body: Some(Body::Describe(describe.clone())) };

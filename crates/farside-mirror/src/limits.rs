@@ -84,6 +84,9 @@ pub const ROLE_CHANGES_SEEN_MAX: usize = 8192;
 pub const LOSSES_IN_A_ROW_MAX: u32 = 3;
 /// How long a person waits at most for a peer that keeps a session and does not answer, where the answer costs it nothing.
 pub const ANSWER_WAIT: Duration = Duration::from_secs(20);
+/// How long the source of a volume is asked where it stands, for each site that may be asked through it: 8 s for 16, and each of
+/// them gives up before the one that asked it.
+pub const HOP_WAIT: Duration = Duration::from_millis(500);
 /// Bytes on the wire with which a transfer counts as one that got on before it lost its session, so that its loss is the
 /// first in a row: a link that breaks every hour does not end a copy of a week. More than the largest plan.
 pub const GOT_ON_BYTES: u64 = 1 << 20;

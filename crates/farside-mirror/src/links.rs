@@ -23,6 +23,10 @@ pub trait Links: Send + Sync + 'static {
     fn name_of(&self, _peer: PeerId) -> Option<String> {
         None
     }
+    /// Who this site is, as its peers call it.
+    fn own_id(&self) -> Option<PeerId> {
+        None
+    }
 }
 
 #[async_trait]
@@ -37,6 +41,10 @@ impl Links for Node {
 
     fn name_of(&self, peer: PeerId) -> Option<String> {
         Some(self.peer(peer)?.record.name)
+    }
+
+    fn own_id(&self) -> Option<PeerId> {
+        Some(self.id())
     }
 }
 

@@ -40,8 +40,9 @@ pub fn fuzz_call(bytes: &[u8]) {
         let again = Upstream::from_message(&upstream.to_message());
         assert!(again.is_ok_and(|again| again == upstream), "what was read is written the same");
     }
-    if let Ok(Description { size_bytes, .. }) = Description::decode(bytes) {
+    if let Ok(Description { size_bytes, origin, .. }) = Description::decode(bytes) {
         let _ = convert::size(size_bytes);
+        let _ = origin.as_ref().map(Upstream::from_message);
     }
     if let Ok(comparison) = Comparison::decode(bytes) {
         let _ = comparison.base.as_ref().map(CandidateBase::from_message);

@@ -77,6 +77,13 @@ impl Reversal for Reversals {
         }
     }
 
+    async fn look_upstream(&self, volume: &VolumeName, hops: usize) {
+        // Of a volume that cannot be seen now, what was known stays.
+        if let Ok(of_pool) = self.of(volume) {
+            of_pool.look_upstream(volume, hops).await;
+        }
+    }
+
     async fn prepared(&self, volume: &VolumeName, of: Uuid) -> Result<Option<Uuid>, MirrorError> {
         self.of(volume)?.prepared(volume, of).await
     }

@@ -300,6 +300,7 @@ impl Destination {
             relationship: id.as_bytes().to_vec(),
             volume: source.to_string(),
             destination: destination.to_string(),
+            hops: 0,
         };
         let links = &*self.parts.links;
         let answer = ask_at_once(links, peer, Body::Describe(describe), link_wait).await?;

@@ -214,9 +214,11 @@ impl Reversal for Destination {
     }
 
     async fn prepared(&self, volume: &VolumeName, of: Uuid) -> Result<Option<Uuid>, MirrorError> {
-        match self.mirror(volume) {
-            Ok(mirror) => mirror.change_roles(|done| RoleChangeCommand::Prepared { of, done }).await,
-            Err(_) => Ok(None),
+        let Ok(mirror) = self.mirror(volume) else { return Ok(None) };
+        match mirror.change_roles(|done| RoleChangeCommand::Prepared { of, done }).await {
+            // It was deleted meanwhile.
+            Err(_) if self.mirror(volume).is_err() => Ok(None),
+            prepared => prepared,
         }
     }
 
@@ -234,6 +236,10 @@ impl Reversal for Destination {
             // One whose driver has ended has nothing to tell.
             let _ = mirror.change_roles(|done| RoleChangeCommand::Released { done }).await;
         }
+    }
+
+    async fn look_upstream(&self, volume: &VolumeName, hops: usize) {
+        self.look_upstream_of(volume, hops).await;
     }
 
     async fn cancel(&self, volume: &VolumeName, of: Uuid) -> Result<(), MirrorError> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use farside_engine::Engine;
 use farside_platform::{Clock, Randomness};
 use farside_transfer::TransferKind;
-use farside_transfer::protocol::convert::{CandidateBase, Place};
+use farside_transfer::protocol::convert::{CandidateBase, Place, Upstream};
 use farside_transfer::report::TransferReport;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -140,6 +140,8 @@ pub(crate) enum RoleChangeCommand {
     GiveWay { of: Uuid, done: Reply<bool> },
     /// The former source has followed this volume, and has ended that itself.
     Released { done: Reply<()> },
+    /// The source of relationship `of` was asked where it stands.
+    SourceStands { of: Uuid, upstream: Upstream, done: Reply<()> },
     /// At the original: make it read-only, with a last snapshot.
     Prepare { of: Uuid, schedule: Schedule, done: Reply<ReverseAccepted> },
     /// Which snapshot was the last.

@@ -71,6 +71,11 @@ impl Driver {
                 self.publish();
                 let _ = done.send(Ok(()));
             }
+            RoleChangeCommand::SourceStands { of, upstream, done } => {
+                self.source_stands(of, upstream).await;
+                self.publish();
+                let _ = done.send(Ok(()));
+            }
             RoleChangeCommand::Prepare { of, schedule, done } => {
                 let result = self.prepare(of, schedule).await;
                 self.publish();

@@ -2,6 +2,7 @@
 
 use farside_engine::{ReplicaRecord, VolumeName};
 use farside_peer::{PeerId, Refusal};
+use farside_transfer::limits::HOPS_MAX;
 use farside_transfer::protocol::convert::{self, Place};
 use farside_transfer::protocol::{Compare, Comparison};
 use farside_transfer::refusal::{CROSSED, refusal};
@@ -48,6 +49,7 @@ impl Shared {
         volume: &VolumeName,
         destination: &VolumeName,
     ) -> Result<Vec<Place>, Refusal> {
+        self.look_upstream(volume, HOPS_MAX).await;
         let follows = self.follows(volume).await?;
         let is_asker = |place: &Place| place.site == peer.0 && place.volume == *destination;
         let message = match follows.iter().position(is_asker) {
@@ -63,8 +65,8 @@ impl Shared {
                 format!(
                     "{volume} at the source follows {}, which follows {destination} itself: there would be no original \
                      left, and no host could write anywhere. Nothing was changed. If hosts shall go on at {volume}, at \
-                     the source: farside mirror break {volume}, then this again. If the chain has changed since its \
-                     last update, at the source: farside mirror update {volume}, then this again",
+                     the source: farside mirror break {volume}, then this again. If the chain has changed since, and \
+                     one of its sites cannot be reached: once it can, this again",
                     between.join(", which follows ")
                 )
             }

@@ -55,6 +55,9 @@ pub trait Reversal: Send + Sync + 'static {
     /// `peer`'s volume `destination` does not follow `volume` any more, by its own decision: a mirror the other way round, which was
     /// broken off, need not tell it anything.
     async fn released(&self, _volume: &VolumeName, _peer: PeerId, _destination: &VolumeName) {}
+    /// Asks the source of `volume`, if it is a replica here, where it stands, and keeps that. `hops`: through so many sites that may
+    /// be asked, this one included. What does not answer in time stays as it was known.
+    async fn look_upstream(&self, volume: &VolumeName, hops: usize);
     /// The resync `of` has crossed with one in the other direction: it is taken back, if nothing has come of it. Answers whether it
     /// was.
     async fn give_way(&self, _volume: &VolumeName, _of: Uuid) -> Result<bool, MirrorError> {

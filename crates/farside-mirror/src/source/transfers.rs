@@ -8,6 +8,7 @@ use farside_engine::VolumeName;
 use farside_peer::{PeerId, PeerLink, Refusal};
 use farside_transfer::TransferKind;
 use farside_transfer::bases::{common_of, is_kept_for, release};
+use farside_transfer::limits::HOPS_MAX;
 use farside_transfer::protocol::convert;
 use farside_transfer::protocol::{Acknowledge, Begin, Describe, Description, End, Nothing, Plan, Release};
 use farside_transfer::refusal::{over_budget, refusal};
@@ -51,11 +52,22 @@ impl Shared {
     pub(super) async fn describe(&self, peer: PeerId, message: Describe) -> Result<Description, Refusal> {
         let volume = convert::volume(&message.volume).map_err(to_refusal)?;
         self.check_rights(peer, &volume)?;
-        self.check_decided(&volume, Request::FirstCopy).await?;
+        let hops = (message.hops as usize).min(HOPS_MAX);
+        let origin = match hops.checked_sub(1) {
+            Some(further) => {
+                self.look_upstream(&volume, further).await;
+                Some(self.upstream(&volume).await?.to_message())
+            }
+            // Whoever asks what it is means to copy it.
+            None => {
+                self.check_decided(&volume, Request::FirstCopy).await?;
+                None
+            }
+        };
         let reverse = self.registry.rights.may_reverse(peer, &volume);
         let engine = self.engine.clone();
         let info = blocking(move || engine.volume(&volume)).await.map_err(to_refusal)?;
-        Ok(Description { size_bytes: info.size_bytes, reverse })
+        Ok(Description { size_bytes: info.size_bytes, reverse, origin })
     }
 
     pub(super) async fn begin(

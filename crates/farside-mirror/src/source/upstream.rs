@@ -147,6 +147,16 @@ impl Shared {
         follows
     }
 
+    /// Asks those that `volume` follows where they stand now: what they said with the last transfer may be old. Through so many
+    /// sites as `hops` says.
+    pub(super) async fn look_upstream(&self, volume: &VolumeName, hops: usize) {
+        if hops > 0
+            && let Some(reversal) = self.reversal()
+        {
+            reversal.look_upstream(volume, hops).await;
+        }
+    }
+
     /// What a destination must know of where a transfer comes from.
     pub(super) async fn upstream(&self, volume: &VolumeName) -> Result<Upstream, Refusal> {
         let follows = self.follows(volume).await?;

@@ -17,6 +17,7 @@ mod log_floods;
 mod notices;
 mod overtaken;
 mod resume;
+mod rings;
 mod room;
 mod similar;
 #[path = "../support/mod.rs"]

@@ -280,6 +280,8 @@ struct Busy {
 
 #[async_trait::async_trait]
 impl Reversal for Busy {
+    async fn look_upstream(&self, _: &VolumeName, _: usize) {}
+
     async fn prepare(&self, _: &ReverseOffer) -> Result<ReverseAccepted, MirrorError> {
         Err(TransferError::Aborted.into())
     }

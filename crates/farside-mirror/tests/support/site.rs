@@ -457,6 +457,10 @@ impl Reversal for Starting {
         self.destination()?.look(offer).await
     }
 
+    async fn look_upstream(&self, volume: &VolumeName, hops: usize) {
+        self.destination.look_upstream(volume, hops).await;
+    }
+
     async fn prepared(&self, volume: &VolumeName, of: Uuid) -> Result<Option<Uuid>, MirrorError> {
         self.destination()?.prepared(volume, of).await
     }

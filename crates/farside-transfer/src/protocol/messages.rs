@@ -54,6 +54,9 @@ pub struct Describe {
     /// The destination's volume, for the source's listing.
     #[prost(string, tag = "3")]
     pub destination: String,
+    /// Where does the volume stand? Through so many more sites the source may ask that anew; 0 if this is not asked. At most 16.
+    #[prost(uint32, tag = "4")]
+    pub hops: u32,
 }
 
 /// Answer to [`Describe`].
@@ -65,6 +68,9 @@ pub struct Description {
     /// The source's administrator allows the way back: this volume may become a replica of the destination's.
     #[prost(bool, tag = "2")]
     pub reverse: bool,
+    /// Where it stands, if that was asked.
+    #[prost(message, optional, tag = "3")]
+    pub origin: Option<Origin>,
 }
 
 /// Begins a transfer. Answered by [`Plan`].
