@@ -5,6 +5,7 @@
 mod support;
 
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use support::{FARSIDE, FARSIDED, POOL_BYTES, Site, text};
@@ -225,7 +226,14 @@ fn a_pool_its_volumes_and_its_snapshots() {
 
     // The pool outlives the daemon, and is found again without its database.
     assert!(site.fails(4, "pool check p").contains("in use"));
+    // What the daemon is about to let go is waited for.
+    let mut checking = site.command(&format!("pool check {} --json", path.display()));
+    let mut checking = checking.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(checking.try_wait().unwrap().is_none(), "it did not wait");
     assert_eq!(site.stop(), Some(0));
+    let check = checking.wait_with_output().unwrap();
+    assert!(check.status.success(), "{}", text(&check.stderr));
     let check = alone(&["pool", "check", path.to_str().unwrap(), "--json"]);
     assert!(check.status.success(), "{}", text(&check.stderr));
     assert_eq!(document(&check)["findings"], json!([]));

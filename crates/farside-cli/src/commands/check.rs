@@ -2,11 +2,13 @@
 //! given by name.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use farside_api::{CheckFinding, CheckedVersion, ErrorBody, ErrorCode, Pool, PoolCheck, Severity};
 use farside_check::{CheckError, CheckOptions, Progress, Report};
 use farside_platform::{DeviceError, FileDevice};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tokio::time::{Instant, sleep};
 
 use super::context::{Context, Failed};
 use crate::output;
@@ -14,10 +16,13 @@ use crate::quantities::size;
 
 /// Findings that are shown; more are counted.
 const FINDINGS_MAX: usize = 1000;
+/// How long a pool is waited for that somebody else has open.
+const LOCKED_PATIENCE: Duration = Duration::from_secs(2);
+const LOCKED_AGAIN: Duration = Duration::from_millis(100);
 
 pub(super) async fn run(context: &Context, pool: &str, quick: bool) -> Result<(), Failed> {
     let path = locate(context, pool).await?;
-    let device = FileDevice::open_read_only(&path).map_err(|error| unopened(&path, error))?;
+    let device = open(&path).await.map_err(|error| unopened(&path, error))?;
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
     if let Ok(style) = ProgressStyle::with_template(
         "{prefix} [{bar:30}] {bytes} / {total_bytes}  {bytes_per_sec}  ETA {eta}",
@@ -42,6 +47,18 @@ pub(super) async fn run(context: &Context, pool: &str, quick: bool) -> Result<()
     match document.error {
         Some(error) => Err(Failed { error, is_printed: true }),
         None => Ok(()),
+    }
+}
+
+/// Opens it once nobody has it open, or says who has. The kernel closes what a killed daemon had open only when the last of its
+/// operations is over, some tenths of a second later.
+async fn open(path: &Path) -> Result<FileDevice, DeviceError> {
+    let deadline = Instant::now() + LOCKED_PATIENCE;
+    loop {
+        match FileDevice::open_read_only(path) {
+            Err(DeviceError::Locked { .. }) if Instant::now() < deadline => sleep(LOCKED_AGAIN).await,
+            opened => return opened,
+        }
     }
 }
 
