@@ -296,6 +296,41 @@ fn an_original_that_all_follow_is_not_fenced_for_what_was_broken_off_before() {
     a.ok("mirror swap a/v --yes");
 }
 
+/// `b` was down when `c`, which it follows, came back to `a`, and has had nothing of it when it says that it was broken off.
+#[test]
+fn an_original_that_all_follow_is_not_fenced_for_what_is_heard_after_it_was_decided() {
+    let mut sites = Sites::three();
+    sites.mirrored("--reverse --fence");
+    let c = sites.c.take().unwrap();
+    sites.a.ok("peer allow c a/v --reverse --fence");
+    c.ok("peer allow b c/v --reverse --fence");
+    follow(&c, "a:a/v", "c/v");
+    sites.a.ok("snapshot create a/v@all");
+    sites.b.ok("mirror update b/v");
+    c.ok("mirror update c/v");
+    assert_eq!(sites.a.stop(), Some(0));
+    c.ok("mirror break c/v");
+    put(&c, "c/v", 1);
+    sites.b.ok("mirror break b/v");
+    sites.b.ok("mirror resync b/v --from c:c/v --yes");
+    assert_eq!(sites.b.stop(), Some(0));
+    sites.a.restart();
+    eventually("the first is told", || is_read_only(&sites.a, "a/v"));
+    c.ok("mirror resync c/v --yes");
+    eventually("it is decided", || !is_overtaken(&sites.a, "a/v") && !is_read_only(&sites.a, "a/v"));
+    sites.b.restart();
+    eventually("the first hears what became of its mirror at b", || {
+        !sites.a.json("mirror destinations a/v").as_array().unwrap().iter().any(|d| d["destination"] == "b/v")
+    });
+    assert!(!is_overtaken(&sites.a, "a/v") && !is_read_only(&sites.a, "a/v"));
+    let log = sites.a.log();
+    let told = log.lines().filter(|line| line.contains("OVERTAKEN") && line.contains("b/v")).count();
+    assert_eq!(told, 0, "{log}");
+    put(&sites.a, "a/v", 2);
+    c.ok("mirror update c/v");
+    sites.b.ok("mirror update b/v");
+}
+
 #[test]
 fn nobody_goes_round_an_overtaken_volume() {
     let sites = Sites::three();

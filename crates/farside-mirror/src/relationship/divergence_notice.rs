@@ -58,7 +58,7 @@ impl DivergenceNotice {
 }
 
 /// Once for each session, again where it was refused, and every few minutes, until it is stopped: the source may lose what it
-/// has noted.
+/// has noted. That nobody went on is said once, and who follows once for each session.
 async fn run(
     links: Arc<dyn Links>,
     mut notice: PendingNotice,
@@ -109,8 +109,15 @@ async fn run(
                 continue;
             }
         }
-        if notice.overtaken.as_ref().is_none_or(|overtaken| overtaken.withdrawn) {
-            return;
+        match &notice.overtaken {
+            // A source that was restarted has forgotten who follows with this one.
+            Some(said) if said.withdrawn && !said.follows.is_empty() => {
+                rest = NOTICE_REST;
+                link.closed().await;
+                continue;
+            }
+            Some(said) if !said.withdrawn => {}
+            _ => return,
         }
         rest = NOTICE_REST;
         tokio::select! {

@@ -15,7 +15,7 @@ use crate::store::{Relationship, SwapMark};
 impl Driver {
     /// Sends a divergence notice if there is something to say, in place of the one that is under way.
     pub(super) fn send_notice(&mut self) {
-        self.notice = None;
+        let before = self.notice.take();
         if self.is_outcome_unknown {
             return;
         }
@@ -45,6 +45,9 @@ impl Driver {
         if swap.is_none() && overtaken.is_none() {
             if broken_off || self.told.as_ref().is_some_and(|told| !told.withdrawn) {
                 self.told = None;
+            } else {
+                // Who follows is said in each session.
+                self.notice = before;
             }
             return;
         }
