@@ -181,6 +181,22 @@ fn a_source_that_lost_its_database_is_told_however_late_it_can_listen() {
     assert!(is_overtaken(&sites.a, "a/v"), "which is decided by nothing of this");
 }
 
+/// In the order of the manual's page on repair.
+#[test]
+fn a_source_that_lost_its_database_is_fenced_by_a_right_that_waits_for_the_volume() {
+    let mut sites = Sites::two();
+    sites.mirrored("--reverse --fence");
+    sites.b.ok("mirror break b/v");
+    eventually("the fence falls", || is_read_only(&sites.a, "a/v"));
+    lose_database(&mut sites.a);
+    sites.pair(&sites.a, &sites.b);
+    sites.a.ok("peer allow b a/v --reverse --fence");
+    sites.a.ok(&format!("pool import a --path {}", sites.pool("a")));
+    eventually("it is told", || is_overtaken(&sites.a, "a/v"));
+    assert!(is_read_only(&sites.a, "a/v") && why(&role(&sites.a, "a/v", "source")).contains("may not write"));
+    eventually("the other side knows", || role(&sites.b, "b/v", "destination")["source_heard"] == "fenced");
+}
+
 /// The one that tells knows the names of before.
 #[test]
 fn a_source_is_told_by_what_it_keeps_whatever_it_calls_the_volume_now() {

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use farside_peer::{PeerLink, SessionError};
+use farside_platform::{Clock, Timestamp};
 use farside_transfer::TransferError;
 use farside_transfer::calls::call;
 use farside_transfer::protocol::{Body, Noted, Overtaken, Standing, Swap, Swapped, convert};
@@ -32,12 +33,14 @@ impl Drop for DivergenceNotice {
 pub(super) enum Heard {
     /// Not since this began; why it was refused, if it was.
     NotYet(Option<String>),
-    /// What it has come to there.
-    Yes(Standing),
+    /// What it has come to there, as it said at a moment.
+    Yes(Standing, Timestamp),
 }
 
 /// What there is to say.
 pub(super) struct PendingNotice {
+    /// By which what is heard has its moment.
+    pub(super) clock: Arc<dyn Clock>,
     pub(super) relationship: Relationship,
     /// The end of a role change, if one has begun.
     pub(super) swap: Option<Swap>,
@@ -145,14 +148,14 @@ async fn send_notice(
             Some(overtaken),
         ) = (&answered, &notice.overtaken)
         {
-            send_overtaken(link, overtaken, own, heard).await?;
+            send_overtaken(link, overtaken, &*notice.clock, own, heard).await?;
         }
         check_seen(answered?, role_change, own).await?;
         acknowledge(role_change, own).await?;
         notice.swap = None;
     }
     if let Some(overtaken) = &notice.overtaken {
-        send_overtaken(link, overtaken, own, heard).await?;
+        send_overtaken(link, overtaken, &*notice.clock, own, heard).await?;
     }
     Ok(())
 }
@@ -174,6 +177,7 @@ async fn acknowledge(role_change: u64, own: &mpsc::WeakSender<Command>) -> Resul
 async fn send_overtaken(
     link: &dyn PeerLink,
     overtaken: &Overtaken,
+    clock: &dyn Clock,
     own: &mpsc::WeakSender<Command>,
     heard: &watch::Sender<Heard>,
 ) -> Result<(), MirrorError> {
@@ -182,11 +186,7 @@ async fn send_overtaken(
     check_seen(newest, overtaken.role_change, own).await?;
     let noted = Noted::decode(answer).map_err(|e| MirrorError::protocol(format!("malformed answer: {e}")))?;
     let standing = convert::standing(noted.standing)?;
-    heard.send_if_modified(|heard| {
-        let is_other = *heard != Heard::Yes(standing);
-        *heard = Heard::Yes(standing);
-        is_other
-    });
+    heard.send_replace(Heard::Yes(standing, clock.now()));
     Ok(())
 }
 
