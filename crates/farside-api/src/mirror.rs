@@ -158,6 +158,9 @@ pub struct Mirror {
     /// At a destination that was broken off: what the source knows of that; null if it was not.
     #[serde(default)]
     pub source_heard: Option<SourceHeard>,
+    /// When it said so; null if it has said nothing, or if this site knows it by itself.
+    #[serde(default)]
+    pub source_heard_at: Option<Timestamp>,
     /// At the destination: that hosts went on elsewhere than at the source; null if not.
     #[serde(default)]
     pub source_overtaken: Option<SourceOvertaken>,

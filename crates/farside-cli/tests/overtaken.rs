@@ -181,6 +181,22 @@ fn a_source_that_lost_its_database_is_told_however_late_it_can_listen() {
     assert!(is_overtaken(&sites.a, "a/v"), "which is decided by nothing of this");
 }
 
+/// In the order of the manual's page on repair.
+#[test]
+fn a_source_that_lost_its_database_is_fenced_by_a_right_that_waits_for_the_volume() {
+    let mut sites = Sites::two();
+    sites.mirrored("--reverse --fence");
+    sites.b.ok("mirror break b/v");
+    eventually("the fence falls", || is_read_only(&sites.a, "a/v"));
+    lose_database(&mut sites.a);
+    sites.pair(&sites.a, &sites.b);
+    sites.a.ok("peer allow b a/v --reverse --fence");
+    sites.a.ok(&format!("pool import a --path {}", sites.pool("a")));
+    eventually("it is told", || is_overtaken(&sites.a, "a/v"));
+    assert!(is_read_only(&sites.a, "a/v") && why(&role(&sites.a, "a/v", "source")).contains("may not write"));
+    eventually("the other side knows", || role(&sites.b, "b/v", "destination")["source_heard"] == "fenced");
+}
+
 /// The one that tells knows the names of before.
 #[test]
 fn a_source_is_told_by_what_it_keeps_whatever_it_calls_the_volume_now() {
@@ -294,6 +310,41 @@ fn an_original_that_all_follow_is_not_fenced_for_what_was_broken_off_before() {
     put(b, "b/v", 2);
     a.ok("mirror update a/v");
     a.ok("mirror swap a/v --yes");
+}
+
+/// `b` was down when `c`, which it follows, came back to `a`, and has had nothing of it when it says that it was broken off.
+#[test]
+fn an_original_that_all_follow_is_not_fenced_for_what_is_heard_after_it_was_decided() {
+    let mut sites = Sites::three();
+    sites.mirrored("--reverse --fence");
+    let c = sites.c.take().unwrap();
+    sites.a.ok("peer allow c a/v --reverse --fence");
+    c.ok("peer allow b c/v --reverse --fence");
+    follow(&c, "a:a/v", "c/v");
+    sites.a.ok("snapshot create a/v@all");
+    sites.b.ok("mirror update b/v");
+    c.ok("mirror update c/v");
+    assert_eq!(sites.a.stop(), Some(0));
+    c.ok("mirror break c/v");
+    put(&c, "c/v", 1);
+    sites.b.ok("mirror break b/v");
+    sites.b.ok("mirror resync b/v --from c:c/v --yes");
+    assert_eq!(sites.b.stop(), Some(0));
+    sites.a.restart();
+    eventually("the first is told", || is_read_only(&sites.a, "a/v"));
+    c.ok("mirror resync c/v --yes");
+    eventually("it is decided", || !is_overtaken(&sites.a, "a/v") && !is_read_only(&sites.a, "a/v"));
+    sites.b.restart();
+    eventually("the first hears what became of its mirror at b", || {
+        !sites.a.json("mirror destinations a/v").as_array().unwrap().iter().any(|d| d["destination"] == "b/v")
+    });
+    assert!(!is_overtaken(&sites.a, "a/v") && !is_read_only(&sites.a, "a/v"));
+    let log = sites.a.log();
+    let told = log.lines().filter(|line| line.contains("OVERTAKEN") && line.contains("b/v")).count();
+    assert_eq!(told, 0, "{log}");
+    put(&sites.a, "a/v", 2);
+    c.ok("mirror update c/v");
+    sites.b.ok("mirror update b/v");
 }
 
 #[test]

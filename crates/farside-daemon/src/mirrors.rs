@@ -335,6 +335,7 @@ impl Mirrors {
             base_snapshot: current.map(|c| c.name.clone()),
             transfer: status.progress.as_ref().map(|progress| convert::transfer(progress, monotonic)),
             source_heard: status.source_heard.map(convert::source_heard),
+            source_heard_at: status.source_heard_at.map(convert::time),
             source_overtaken: status
                 .relationship
                 .upstream
@@ -383,6 +384,7 @@ impl Mirrors {
             transfer: None,
             overtaken: None,
             source_heard: None,
+            source_heard_at: None,
             source_overtaken: None,
             kept_as: None,
         }

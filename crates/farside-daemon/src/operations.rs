@@ -254,6 +254,7 @@ mod tests {
             current: None,
             progress: None,
             source_heard: None,
+            source_heard_at: None,
         };
         let transfer = Some(Progress::waiting(TransferKind::Update));
         let mut phase = SwapPhase::Update;

@@ -665,7 +665,7 @@ pub(crate) fn overtaken(facts: &OvertakenFacts<'_>) -> String {
     };
     match facts.follows_since {
         Some(since) => {
-            why += &format!("; {destination} follows {since} since, so hosts may be writing there")
+            why += &format!("; {peer}:{destination} follows {since} since, so hosts may be writing there")
         }
         None if facts.ended => why += "; its site has deleted that mirror since",
         None => {}
@@ -676,7 +676,7 @@ pub(crate) fn overtaken(facts: &OvertakenFacts<'_>) -> String {
     if let (Some(since), None, None) = (facts.follows_since, facts.beyond, facts.follows) {
         return format!(
             "{why}; if hosts shall go on there: farside mirror resync {volume} --from {since}; if hosts shall go on here: it \
-             ends when {since} and {destination} follow {volume}, or by farside mirror release {volume} {peer}"
+             ends when {since} and {peer}:{destination} follow {volume}, or by farside mirror release {volume} {peer}"
         );
     }
     why + &match (facts.beyond, facts.follows) {

@@ -13,7 +13,10 @@ pub(crate) enum Said {
     /// The same, and its mirror is over since.
     Ended,
     /// The same, and it follows the source's volume again, by way of another.
-    Returned,
+    Returned {
+        /// It followed one since, by what was noted, that it has left.
+        has_left: bool,
+    },
     /// It follows, and a destination of its own was broken off.
     Beyond,
     /// It follows, and nobody went on beyond it (any more).
@@ -51,6 +54,8 @@ pub(crate) enum Heard {
     Clear,
     /// Nobody went on elsewhere any more, and the relationship is over: all that is left of it goes.
     Over,
+    /// It has come back, but not what it has left: it is overtaken by that, as noted.
+    Back,
     /// Nothing is kept for the relationship, so it was released here: no news.
     NothingKept,
     /// Refused, to be said again: whatever is here of the relationship cannot be seen now.
@@ -67,9 +72,15 @@ pub(crate) fn hear(said: Said, is_known: bool, is_news: bool, pool: PoolSays) ->
         PoolSays::Present { is_taken_over: true, .. } if is_break => Heard::TakenOver,
         PoolSays::Present { follows: true, .. } if is_break => Heard::Follows,
         // Only with the pool open what is kept for it can go.
-        PoolSays::Absent if said == Said::Returned && is_known => Heard::NotHere,
-        _ if said == Said::Returned => if_known(Heard::Over),
-        PoolSays::Present { settled: Settled::Follows, .. } if said == Said::Ended => if_known(Heard::Over),
+        PoolSays::Absent if matches!(said, Said::Returned { .. }) && is_known => Heard::NotHere,
+        PoolSays::Present { settled: Settled::Follows, .. } if matches!(said, Said::Returned { .. }) => {
+            if_known(Heard::Over)
+        }
+        _ if said == (Said::Returned { has_left: true }) => if_known(Heard::Back),
+        _ if said == (Said::Returned { has_left: false }) => if_known(Heard::Over),
+        PoolSays::Present { settled: Settled::Follows | Settled::Followed, .. } if said == Said::Ended => {
+            if_known(Heard::Over)
+        }
         PoolSays::Present { settled: Settled::Follows, .. } if said == Said::Beyond => if_known(Heard::Clear),
         // Who follows it, as far as it has said, may have left: then the word counts when it comes again.
         PoolSays::Present { settled: Settled::Followed, .. } if said == Said::Beyond => Heard::NotHere,
@@ -103,10 +114,16 @@ impl<P: Clone + PartialEq> GoneOn<P> {
         self.itself.iter().chain(&self.follows).cloned().collect()
     }
 
+    /// Which of those that it has followed since, by what was noted, it does not follow now. They may go on without it.
+    pub(crate) fn left(&self, now: &[P]) -> Vec<P> {
+        self.follows.iter().filter(|place| !now.contains(place)).cloned().collect()
+    }
+
     /// Whether they are of no concern any more to a volume that follows `chain`, and that is followed by those of `line`.
     ///
     /// It follows one of them: then they have one original, and whoever of them has gone on since is the concern of the one that
-    /// it has left. Or all of them follow it. One is not enough: what comes back may have left another that goes on.
+    /// it has left. Or all of them follow it. One is not enough: what comes back may have left another that goes on. So it is not
+    /// for the one that went on itself to say that it follows by way of another: that must have said so too.
     pub(crate) fn settled(&self, chain: &[P], line: &[P]) -> Settled {
         let places = self.places();
         let has_followed = !self.follows.is_empty();

@@ -38,7 +38,8 @@ fn mirror_status() {
                 levels: levels(),
             }),
             overtaken: None,
-            source_heard: Some(SourceHeard::NotYet),
+            source_heard: Some(SourceHeard::Noted),
+            source_heard_at: Some(at("2026-11-21T21:30:00Z")),
             source_overtaken: Some(SourceOvertaken { by: "c:r/s".into(), since: at("2026-11-21T21:00:00Z") }),
             kept_as: None,
         }],
@@ -52,7 +53,7 @@ fn mirror_status() {
                 "kind": "update", "phase": "difference", "changed_bytes": null, "done_bytes": 0, "wire_bytes": 300,
                 "rate_bytes_per_second": null, "eta_seconds": null, "levels": levels_as_json()
             },
-            "overtaken": null, "source_heard": "not-yet",
+            "overtaken": null, "source_heard": "noted", "source_heard_at": "2026-11-21T21:30:00Z",
             "source_overtaken": {"by": "c:r/s", "since": "2026-11-21T21:00:00Z"}
         }]),
     );

@@ -322,14 +322,18 @@ fn state(mirror: &Mirror) -> String {
     }
 }
 
-/// What the source knows of a mirror that was broken off.
-fn source_heard(heard: SourceHeard) -> &'static str {
-    match heard {
+/// What the source knows of a mirror that was broken off, and since when that was not asked again.
+fn source_heard(heard: SourceHeard, at: Option<String>) -> String {
+    let heard = match heard {
         SourceHeard::NotYet => "not yet: its hosts may be writing",
         SourceHeard::Noted => "yes; its hosts may write",
         SourceHeard::Fenced => "yes; its hosts may not write",
         SourceHeard::Follows => "yes; it follows this volume",
         SourceHeard::Released => "it has ended this mirror; its hosts may write",
+    };
+    match at {
+        Some(at) => format!("{heard} (as of {at})"),
+        None => heard.to_owned(),
     }
 }
 
@@ -341,7 +345,7 @@ fn status(m: &Mirror) -> String {
         ("destination", m.destination.clone()),
         ("state", state(m)),
         ("why", or_dash(m.why.clone(), |w| w)),
-        ("source knows", or_dash(m.source_heard, |heard| source_heard(heard).into())),
+        ("source knows", or_dash(m.source_heard, |heard| source_heard(heard, m.source_heard_at.map(time)))),
         ("lag", or_dash(m.lag_seconds, duration)),
         ("current snapshot", or_dash(m.current_snapshot.clone(), |s| s)),
         ("content root", or_dash(m.content_root.clone(), |r| r)),

@@ -487,6 +487,7 @@ fn source(held: api::MirrorDestination) -> api::Mirror {
         transfer: None,
         overtaken: held.overtaken,
         source_heard: None,
+        source_heard_at: None,
         source_overtaken: None,
         kept_as: None,
     }

@@ -289,9 +289,11 @@ fn who_was_overtaken_learns_by_how_much_and_what_to_do() {
     let elsewhere = OvertakenFacts { ended: true, follows_since: Some("c:r/db"), ..facts() };
     let elsewhere = overtaken(&elsewhere);
     assert!(
-        elsewhere.contains("q/db follows c:r/db since") && elsewhere.contains("resync p/db --from c:r/db"),
+        elsewhere.contains("; b:q/db follows c:r/db since")
+            && elsewhere.contains("resync p/db --from c:r/db"),
         "{elsewhere}"
     );
+    assert!(elsewhere.contains("it ends when c:r/db and b:q/db follow p/db"), "{elsewhere}");
     let middle = overtaken(&OvertakenFacts { follows: Some("a:p/db"), ..facts() });
     assert!(middle.contains("replica of a:p/db") && middle.contains("farside mirror break p/db"), "{middle}");
     let ended = overtaken(&OvertakenFacts { ended: true, ..facts() });

@@ -137,7 +137,8 @@ async fn tell(
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Told {
     ForGood,
-    /// It followed another and has gone on itself since: what becomes of it next is to be told, too.
+    /// It followed another and has gone on itself since, or the source does not know yet that it follows the source by way of
+    /// that: what becomes of it next is to be told, too.
     ForNow,
 }
 
@@ -151,6 +152,7 @@ async fn tell_once(
     let (Body::Overtaken(overtaken), Body::Overtaken(kept)) = (now, &mut ending.message) else {
         return Ok(Told::ForGood);
     };
+    let has_followed = !overtaken.follows.is_empty();
     let newest = newest_in(&answer, |noted: Noted| noted.newest)?;
     if newest > overtaken.role_change {
         // With its database this site had lost its count, so that had no effect.
@@ -160,8 +162,11 @@ async fn tell_once(
     // One that was released there since must not be noted anew.
     kept.again = true;
     let noted = Noted::decode(answer).map_err(|e| MirrorError::protocol(format!("malformed answer: {e}")))?;
+    let may_come_back = has_followed && kept.beyond.is_empty();
     match convert::standing(noted.standing)? {
         Standing::NothingKept => Ok(Told::ForGood),
+        // It may know more once it has had an update of what it follows.
+        Standing::Noted | Standing::Fenced if may_come_back => Ok(Told::ForNow),
         _ => Ok(told),
     }
 }

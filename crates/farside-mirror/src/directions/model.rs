@@ -59,6 +59,14 @@ struct Ending {
     said: Said,
     /// What the volume follows since; beyond it, who went on and what that follows.
     follows: Sites,
+    /// It was answered, and is said over until the source knows that the volume follows it.
+    is_repeated: bool,
+}
+
+impl Ending {
+    fn new(said: Said, follows: Sites) -> Ending {
+        Ending { said, follows, is_repeated: false }
+    }
 }
 
 /// The mirror of one site's volume at another.
@@ -71,6 +79,12 @@ struct Mirror {
     is_told_lost: bool,
     /// It is over, and the source is to be told this.
     ending: Option<Ending>,
+    /// What the source followed, as it said last.
+    beyond: Sites,
+    /// What the source was told last that follows with the destination.
+    has_said: Option<Sites>,
+    /// The same, as the source remembers it: without those that have asked it for an update since.
+    line_said: Sites,
     /// At the source: in the database.
     is_known: bool,
     /// At the source: in the pool.
@@ -136,6 +150,7 @@ impl World {
             at_destination: AtDestination::Follows,
             is_known: true,
             is_kept: true,
+            beyond: Sites::of(self.known_chain(source)),
             ..Mirror::default()
         };
         self.holds[destination] = self.holds[source];
@@ -162,6 +177,17 @@ impl World {
             at = next;
         }
         chain
+    }
+
+    /// The same, as far as the site has been told.
+    fn known_chain(&self, site: usize) -> Vec<usize> {
+        let Some(source) = self.follows(site) else { return Vec::new() };
+        [vec![source], self.mirrors[site][source].beyond.all()].concat()
+    }
+
+    /// Whether a site that followed another would follow itself, as either of them knows it.
+    fn is_ring(&self, destination: usize, source: usize) -> bool {
+        self.chain(source).contains(&destination) || self.known_chain(source).contains(&destination)
     }
 
     /// A copy goes its own way, and whatever was made from it.
@@ -200,11 +226,21 @@ impl World {
         (0..SITES).filter(is_in_line).collect()
     }
 
+    /// The same for `of`, which has gone on, and follows `nearest` since: with what that has said to follow with it.
+    fn line_with(&self, site: usize, of: usize, nearest: usize) -> Vec<usize> {
+        let mut line = self.line(site, None);
+        line.retain(|follower| *follower != of);
+        if line.contains(&nearest) {
+            line.extend(self.mirrors[nearest][site].line_said.all());
+        }
+        line
+    }
+
     /// Whether a mark is of no concern; `further` follow the site, besides those that it knows itself.
     fn is_settled(&self, d: usize, s: usize, further: &[usize]) -> bool {
         let mark = self.mirrors[d][s].mark;
         let line = [self.line(s, mark), further.to_vec()].concat();
-        mark.is_some() && self.gone_on(d, s).settled(&self.chain(s), &line) != Settled::No
+        mark.is_some() && self.gone_on(d, s).settled(&self.known_chain(s), &line) != Settled::No
     }
 
     /// By whose mirror hosts went on without a site, besides those in one line with it.
@@ -237,7 +273,10 @@ impl World {
             return;
         }
         (mirror.is_known, mirror.is_kept) = (true, true);
+        let beyond = Sites::of(self.known_chain(s));
+        self.mirrors[d][s].beyond = beyond;
         for of in &mut self.mirrors {
+            of[s].line_said = Sites::of(of[s].line_said.all().into_iter().filter(|site| *site != d));
             if let Some(mark) = &mut of[s].mark {
                 mark.updated = Sites::of(mark.updated.all().into_iter().chain([d]));
             }
@@ -291,26 +330,28 @@ impl World {
         }
         let nowhere = Sites::default();
         match mirror.at_destination {
-            AtDestination::Broken | AtDestination::Dormant => {
-                Some(Ending { said: Said::BrokenOff, follows: nowhere })
-            }
+            AtDestination::Broken | AtDestination::Dormant => Some(Ending::new(Said::BrokenOff, nowhere)),
             AtDestination::Follows => Some(match self.overtaker(destination) {
-                Some(by) => {
-                    Ending { said: Said::Beyond, follows: Sites::of(self.gone_on(by, destination).places()) }
+                Some(by) => Ending::new(Said::Beyond, Sites::of(self.gone_on(by, destination).places())),
+                None => {
+                    let follows = Sites::of(self.line(destination, None));
+                    if mirror.has_said == Some(follows) {
+                        return None;
+                    }
+                    Ending::new(Said::Withdrawn, follows)
                 }
-                None => Ending { said: Said::Withdrawn, follows: Sites::of(self.line(destination, None)) },
             }),
             AtDestination::Nothing => None,
         }
     }
 
     fn tell(&mut self, destination: usize, source: usize) {
-        let Some(Ending { said, follows }) = self.said(destination, source) else { return };
+        let Some(Ending { said, follows, .. }) = self.said(destination, source) else { return };
         // What it follows is looked up when it is told, and whether it is an original by now.
         let is_over = self.mirrors[destination][source].ending.is_some();
         // Said again until it follows something.
-        let has_gone_on = follows != Sites::default() && is_over && self.chain(destination).is_empty();
-        let (said, follows) = match (said, self.chain(destination)) {
+        let has_gone_on = follows != Sites::default() && is_over && self.known_chain(destination).is_empty();
+        let (said, follows) = match (said, self.known_chain(destination)) {
             (Said::Ended, chain) if !chain.is_empty() && follows != Sites::default() => {
                 (said, Sites::of(chain))
             }
@@ -319,10 +360,29 @@ impl World {
             _ => (said, follows),
         };
         let said = match said {
-            Said::Ended if follows.all().contains(&source) => Said::Returned,
+            Said::Ended if follows.all().contains(&source) => Said::Returned { has_left: false },
             said => said,
         };
-        let (chain, line) = (self.chain(source), self.line(source, None));
+        let is_ended = self.mirrors[destination][source].mark.is_some_and(|mark| mark.ended);
+        let left = match is_ended {
+            true => self.gone_on(destination, source).left(&follows.all()),
+            false => Vec::new(),
+        };
+        let (said, follows) = match said {
+            Said::Returned { .. } => (Said::Returned { has_left: !left.is_empty() }, follows),
+            Said::Ended if follows != Sites::default() => {
+                (said, Sites::of(follows.all().into_iter().chain(left)))
+            }
+            said => (said, follows),
+        };
+        let chain = self.known_chain(source);
+        let line = match (said, self.follows(destination)) {
+            (Said::Beyond, _) if !is_over => self.line(source, None),
+            (Said::Ended, Some(nearest)) if follows != Sites::default() => {
+                self.line_with(source, destination, nearest)
+            }
+            _ => Vec::new(),
+        };
         let is_open = self.is_pool_open[source];
         let policy = self.policy[source];
         let back = self.mirrors[source][destination].at_destination;
@@ -344,7 +404,7 @@ impl World {
             PoolSays::Present {
                 is_kept: mirror.is_kept,
                 follows: chain.contains(&destination),
-                settled: gone_on.settled(&chain, if said == Said::Beyond && !is_over { &line } else { &[] }),
+                settled: gone_on.settled(&chain, &line),
                 is_taken_over: false,
             }
         } else {
@@ -352,15 +412,20 @@ impl World {
         };
         let is_in_doubt = was_its_replica && mirror.is_told_lost && said != Said::Beyond;
         let is_news = !mirror.told && !is_in_doubt;
-        match hear(said, mirror.is_known, is_news, pool) {
+        let heard = hear(said, mirror.is_known, is_news, pool);
+        match heard {
             // To be said again.
             Heard::NotHere => return,
-            Heard::NothingKept | Heard::TakenOver | Heard::Follows => {}
-            Heard::Clear => mirror.mark = mirror.mark.filter(|mark| !mark.beyond || mark.is_back),
+            Heard::NothingKept | Heard::TakenOver | Heard::Follows | Heard::Back => {}
+            Heard::Clear => {
+                mirror.mark = mirror.mark.filter(|mark| !mark.beyond || mark.is_back);
+                mirror.line_said = if said == Said::Withdrawn { follows } else { mirror.line_said };
+            }
             Heard::Over => (mirror.is_known, mirror.is_kept, mirror.mark) = (false, false, None),
             Heard::Note => {
                 let was_fenced = mirror.mark.is_some_and(|mark| mark.fenced);
                 mirror.is_known = true;
+                mirror.line_said = Sites::default();
                 mirror.mark = Some(Mark {
                     ended: is_over,
                     beyond: said == Said::Beyond,
@@ -371,17 +436,22 @@ impl World {
                 });
             }
         }
-        if !(has_gone_on && mirror.is_known) {
+        let may_come_back =
+            matches!(said, Said::Ended | Said::Returned { .. }) && follows != Sites::default();
+        let is_noted = matches!(heard, Heard::Note | Heard::Back);
+        if !(mirror.is_known && (has_gone_on || (is_noted && may_come_back))) {
             mirror.ending = None;
         }
+        mirror.ending = mirror.ending.map(|ending| Ending { is_repeated: true, ..ending });
         mirror.told = said != Said::Withdrawn;
+        mirror.has_said = (said == Said::Withdrawn).then_some(follows);
         match said {
             Said::Withdrawn => {
                 let further = Sites::of(follows.all().into_iter().chain([destination]));
                 self.settle(source, &further.all());
             }
-            Said::Returned => self.settle(source, &[destination]),
-            Said::Ended => self.settle(source, &[]),
+            Said::Returned { .. } => self.settle(source, &[destination]),
+            Said::Ended => self.settle(source, &line),
             _ => {}
         }
     }
@@ -395,14 +465,14 @@ impl World {
                 let is_open = self.is_pool_open[d];
                 (mirror.at_destination == AtDestination::Follows && is_open).then_some(())?;
                 mirror.at_destination = AtDestination::Broken;
-                (mirror.told, mirror.is_told_lost) = (false, false);
+                (mirror.told, mirror.is_told_lost, mirror.has_said) = (false, false, None);
                 world.knows[d] = true;
             }
             Step::Delete(d, s) => {
                 let is_open = self.is_pool_open[d];
                 let mirror = &mut world.mirrors[d][s];
                 (mirror.ending.is_none() && is_open).then_some(())?;
-                let ending = |said| Some(Ending { said, follows: Sites::default() });
+                let ending = |said| Some(Ending::new(said, Sites::default()));
                 match mirror.at_destination {
                     AtDestination::Nothing => return None,
                     // A copy that goes its own way, and whoever was made from it.
@@ -419,7 +489,7 @@ impl World {
                 let is_broken =
                     matches!(mirror.at_destination, AtDestination::Broken | AtDestination::Dormant);
                 let is_there = self.is_pool_open[d] && self.is_pool_open[s];
-                (is_broken && is_there && self.holds[s] && !self.chain(s).contains(&d)).then_some(())?;
+                (is_broken && is_there && self.holds[s] && !self.is_ring(d, s)).then_some(())?;
                 let before = std::mem::take(mirror);
                 world.begin(d, s);
                 // Who was overtaken by this one is so no more; what others said stays.
@@ -430,7 +500,7 @@ impl World {
                 let is_there = self.is_pool_open[d] && self.is_pool_open[s] && self.holds[d] && self.holds[s];
                 let is_free = self.record(d).is_none_or(|source| source == s) && self.follows(d).is_none();
                 let has_base = self.mirrors[s][d].is_kept;
-                (is_there && is_free && has_base && !self.chain(s).contains(&d)).then_some(())?;
+                (is_there && is_free && has_base && !self.is_ring(d, s)).then_some(())?;
                 world.mirrors[s][d] = Mirror {
                     at_destination: self.mirrors[s][d].at_destination,
                     told: true,
@@ -442,9 +512,11 @@ impl World {
             Step::FollowAnother(d, s) => {
                 let is_there = self.is_pool_open[d] && self.is_pool_open[s] && self.holds[d] && self.holds[s];
                 let before = self.record(d).filter(|before| *before != s)?;
-                (is_there && s != d && !self.chain(s).contains(&d)).then_some(())?;
+                (is_there && s != d && !self.is_ring(d, s)).then_some(())?;
                 let ending = |source: usize| self.mirrors[d][source].ending;
-                (ending(before).is_none() && ending(s).is_none()).then_some(())?;
+                // What is only said over is so by the new mirror.
+                (ending(before).is_none() && ending(s).is_none_or(|ending| ending.is_repeated))
+                    .then_some(())?;
                 // Over the session that this takes the other says first that it went on.
                 let back = &self.mirrors[s][d];
                 let is_untold = back.ending.is_some()
@@ -452,20 +524,20 @@ impl World {
                 (!(self.follows(d).is_some() && is_untold)).then_some(())?;
                 let overtaker = self.overtaker(d);
                 world.mirrors[d][s] = Mirror::default();
-                let follows = Sites::of(self.chain(s).into_iter().chain([s]));
+                let follows = Sites::of(self.known_chain(s).into_iter().chain([s]));
                 world.replaced(
                     d,
                     before,
                     match (self.follows(d), overtaker) {
-                        (None, _) => Ending { said: Said::Ended, follows },
+                        (None, _) => Ending::new(Said::Ended, follows),
                         (Some(_), Some(by)) => {
-                            Ending { said: Said::Beyond, follows: Sites::of(self.gone_on(by, d).places()) }
+                            Ending::new(Said::Beyond, Sites::of(self.gone_on(by, d).places()))
                         }
-                        (Some(_), None) => Ending { said: Said::Withdrawn, follows: Sites::default() },
+                        (Some(_), None) => Ending::new(Said::Withdrawn, Sites::default()),
                     },
                 );
                 world.begin(d, s);
-                let mut left = [vec![before], self.chain(before)].concat();
+                let mut left = [vec![before], self.mirrors[d][before].beyond.all()].concat();
                 if left.contains(&s) {
                     left.clear();
                 }
@@ -485,7 +557,7 @@ impl World {
                     Mirror { at_destination: AtDestination::Dormant, told: true, ..Mirror::default() };
                 let knows = self.knows[s];
                 if let Some(before) = before {
-                    world.replaced(s, before, Ending { said: Said::Ended, follows: Sites::of([d]) });
+                    world.replaced(s, before, Ending::new(Said::Ended, Sites::of([d])));
                 }
                 world.begin(s, d);
                 world.settle(s, &[]);
@@ -548,8 +620,11 @@ impl World {
                 world.policy[x] = false;
                 for row in &mut world.mirrors {
                     (row[x].is_known, row[x].mark) = (false, None);
+                    // Its process ends with it: whoever has a session with the next says all again.
+                    (row[x].has_said, row[x].line_said) = (None, Sites::default());
                 }
                 for own in &mut world.mirrors[x] {
+                    (own.beyond, own.has_said) = (Sites::default(), None);
                     (own.is_told_lost, own.told) = (own.told || own.is_told_lost, false);
                     // The break itself is in the pool.
                     own.is_told_lost |= own.at_destination != AtDestination::Nothing;

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use farside_peer::{PeerLink, SessionError};
+use farside_platform::{Clock, Timestamp};
 use farside_transfer::TransferError;
 use farside_transfer::calls::call;
 use farside_transfer::protocol::{Body, Noted, Overtaken, Standing, Swap, Swapped, convert};
@@ -32,12 +33,14 @@ impl Drop for DivergenceNotice {
 pub(super) enum Heard {
     /// Not since this began; why it was refused, if it was.
     NotYet(Option<String>),
-    /// What it has come to there.
-    Yes(Standing),
+    /// What it has come to there, as it said at a moment.
+    Yes(Standing, Timestamp),
 }
 
 /// What there is to say.
 pub(super) struct PendingNotice {
+    /// By which what is heard has its moment.
+    pub(super) clock: Arc<dyn Clock>,
     pub(super) relationship: Relationship,
     /// The end of a role change, if one has begun.
     pub(super) swap: Option<Swap>,
@@ -58,7 +61,7 @@ impl DivergenceNotice {
 }
 
 /// Once for each session, again where it was refused, and every few minutes, until it is stopped: the source may lose what it
-/// has noted.
+/// has noted. That nobody went on is said once, and who follows once for each session.
 async fn run(
     links: Arc<dyn Links>,
     mut notice: PendingNotice,
@@ -109,8 +112,15 @@ async fn run(
                 continue;
             }
         }
-        if notice.overtaken.as_ref().is_none_or(|overtaken| overtaken.withdrawn) {
-            return;
+        match &notice.overtaken {
+            // A source that was restarted has forgotten who follows with this one.
+            Some(said) if said.withdrawn && !said.follows.is_empty() => {
+                rest = NOTICE_REST;
+                link.closed().await;
+                continue;
+            }
+            Some(said) if !said.withdrawn => {}
+            _ => return,
         }
         rest = NOTICE_REST;
         tokio::select! {
@@ -138,14 +148,14 @@ async fn send_notice(
             Some(overtaken),
         ) = (&answered, &notice.overtaken)
         {
-            send_overtaken(link, overtaken, own, heard).await?;
+            send_overtaken(link, overtaken, &*notice.clock, own, heard).await?;
         }
         check_seen(answered?, role_change, own).await?;
         acknowledge(role_change, own).await?;
         notice.swap = None;
     }
     if let Some(overtaken) = &notice.overtaken {
-        send_overtaken(link, overtaken, own, heard).await?;
+        send_overtaken(link, overtaken, &*notice.clock, own, heard).await?;
     }
     Ok(())
 }
@@ -167,6 +177,7 @@ async fn acknowledge(role_change: u64, own: &mpsc::WeakSender<Command>) -> Resul
 async fn send_overtaken(
     link: &dyn PeerLink,
     overtaken: &Overtaken,
+    clock: &dyn Clock,
     own: &mpsc::WeakSender<Command>,
     heard: &watch::Sender<Heard>,
 ) -> Result<(), MirrorError> {
@@ -175,11 +186,7 @@ async fn send_overtaken(
     check_seen(newest, overtaken.role_change, own).await?;
     let noted = Noted::decode(answer).map_err(|e| MirrorError::protocol(format!("malformed answer: {e}")))?;
     let standing = convert::standing(noted.standing)?;
-    heard.send_if_modified(|heard| {
-        let is_other = *heard != Heard::Yes(standing);
-        *heard = Heard::Yes(standing);
-        is_other
-    });
+    heard.send_replace(Heard::Yes(standing, clock.now()));
     Ok(())
 }
 

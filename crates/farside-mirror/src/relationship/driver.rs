@@ -107,6 +107,8 @@ pub(super) struct Driver {
     pub(super) told: Option<Overtaken>,
     /// Whether the source has heard that.
     pub(super) heard: watch::Receiver<Heard>,
+    /// Whether the source was known to follow this volume when it was told last.
+    pub(super) was_followed: bool,
     /// What the volume followed until it was to follow this source, where that is not among it.
     pub(super) left: Vec<Place>,
     /// Before the resync the volume was no replica, or one that a person had broken off: if it gives way, hosts may write to it again.
@@ -173,6 +175,7 @@ impl Driver {
             notice: None,
             told: None,
             heard: watch::Sender::new(Heard::NotYet(None)).subscribe(),
+            was_followed: false,
             left: Vec::new(),
             was_writable: false,
             is_swapping: false,
@@ -860,6 +863,7 @@ impl Driver {
         let Relationship { destination, upstream, .. } = &self.relationship;
         self.parts.source.set_upstream(destination, Some(upstream.clone()));
         let set_back = self.why.clone().filter(|_| self.is_set_back);
+        let heard = self.source_heard();
         self.parts.source.note_set_back(destination, set_back);
         self.ports.status.send_replace(MirrorStatus {
             relationship: self.relationship.clone(),
@@ -867,7 +871,8 @@ impl Driver {
             why: self.every_why(),
             current: self.current.clone(),
             progress: None,
-            source_heard: self.source_heard(),
+            source_heard: heard.map(|(heard, _)| heard),
+            source_heard_at: heard.and_then(|(_, at)| at),
         });
     }
 }

@@ -79,6 +79,7 @@ impl Mirror {
             current: None,
             progress: None,
             source_heard: None,
+            source_heard_at: None,
         };
         let (status_tx, status) = watch::channel(status);
         let rate = relationship.options.throttle.rate_at(parts.clock.now());

@@ -1,5 +1,6 @@
 //! When there is something to tell the source.
 
+use farside_platform::Timestamp;
 use farside_transfer::protocol::convert::Place;
 use farside_transfer::protocol::{Overtaken, Standing, SwapPhase};
 use tokio::sync::watch;
@@ -15,7 +16,8 @@ use crate::store::{Relationship, SwapMark};
 impl Driver {
     /// Sends a divergence notice if there is something to say, in place of the one that is under way.
     pub(super) fn send_notice(&mut self) {
-        self.notice = None;
+        let before = self.notice.take();
+        self.was_followed = self.is_followed();
         if self.is_outcome_unknown {
             return;
         }
@@ -38,13 +40,16 @@ impl Driver {
             let beyond = self.overtaker();
             // A source may still believe what was said before a restart: it is told once that it is not so.
             let is_settled = self.told.as_ref().is_some_and(|told| told.withdrawn)
-                && matches!(&*self.heard.borrow(), Heard::Yes(_));
+                && matches!(&*self.heard.borrow(), Heard::Yes(..));
             let is_news = beyond.is_some() || (!is_settled && self.has_destinations_elsewhere());
             (is_news && self.state.initialized).then(|| beyond_message(&relationship, beyond, &self.line()))
         };
         if swap.is_none() && overtaken.is_none() {
             if broken_off || self.told.as_ref().is_some_and(|told| !told.withdrawn) {
                 self.told = None;
+            } else {
+                // Who follows is said in each session.
+                self.notice = before;
             }
             return;
         }
@@ -57,7 +62,7 @@ impl Driver {
         self.heard = heard;
         self.told = overtaken.clone();
         let (links, own) = (self.parts.links.clone(), self.own.clone());
-        let notice = PendingNotice { relationship, swap, overtaken };
+        let notice = PendingNotice { clock: self.parts.clock.clone(), relationship, swap, overtaken };
         self.notice = Some(DivergenceNotice::send(links, notice, own, heard_tx));
     }
 
@@ -74,7 +79,7 @@ impl Driver {
     /// The source has answered, for the first time since the break: remembered, so that one that releases the mirror is not told
     /// anew.
     pub(super) async fn remember_told(&mut self) {
-        let is_heard = matches!(&*self.heard.borrow(), Heard::Yes(_));
+        let is_heard = matches!(&*self.heard.borrow(), Heard::Yes(..));
         // That nobody went on is no news that could come too late.
         let Some(told) = self.told.as_ref().filter(|_| is_heard).map(|told| !told.withdrawn) else { return };
         if self.relationship.told == told {
@@ -100,7 +105,8 @@ impl Driver {
             tracing::warn!(relationship = %self.relationship.id, "the state database could not record that the \
                  former source does not follow any more: {error}");
         }
-        self.heard = watch::Sender::new(Heard::Yes(Standing::NothingKept)).subscribe();
+        let heard = Heard::Yes(Standing::NothingKept, self.parts.clock.now());
+        self.heard = watch::Sender::new(heard).subscribe();
         self.send_notice();
     }
 
@@ -119,7 +125,14 @@ impl Driver {
 
     /// Who has been overtaken here has changed: what follows from it for the source of this volume.
     pub(super) fn on_overtaken_change(&mut self) {
-        if self.state.work == Work::BrokenOff || !self.is_settled() {
+        if self.state.work == Work::BrokenOff {
+            // What the source knows is another thing by now, and it says which.
+            if self.is_followed() != self.was_followed {
+                self.send_notice();
+            }
+            return;
+        }
+        if !self.is_settled() {
             return;
         }
         let beyond = self.overtaker();
@@ -137,25 +150,32 @@ impl Driver {
         let swap = None;
         let (heard_tx, heard) = watch::channel(Heard::NotYet(None));
         (self.heard, self.told) = (heard, overtaken.clone());
-        let notice = PendingNotice { relationship: self.relationship.clone(), swap, overtaken };
+        let (clock, relationship) = (self.parts.clock.clone(), self.relationship.clone());
+        let notice = PendingNotice { clock, relationship, swap, overtaken };
         let (links, own) = (self.parts.links.clone(), self.own.clone());
         self.notice = Some(DivergenceNotice::send(links, notice, own, heard_tx));
     }
 
-    /// Whether the source knows that its replica was broken off; none if it was not.
-    pub(super) fn source_heard(&self) -> Option<SourceHeard> {
+    /// Whether the source knows that its replica was broken off, and when it said so, where that is not known here; none if it was not.
+    pub(super) fn source_heard(&self) -> Option<(SourceHeard, Option<Timestamp>)> {
         if self.state.work != Work::BrokenOff {
             return None;
         }
-        let heard = self.heard.borrow();
-        Some(match &*heard {
-            Heard::Yes(Standing::Noted) => SourceHeard::Noted,
-            Heard::Yes(Standing::Fenced) => SourceHeard::Fenced,
-            Heard::Yes(Standing::Follows) => SourceHeard::Follows,
-            Heard::Yes(Standing::NothingKept) => SourceHeard::Released,
-            // It holds a base of this very volume by now: the roles have changed.
-            Heard::NotYet(_) if self.is_followed() => SourceHeard::Follows,
-            Heard::NotYet(_) => SourceHeard::NotYet,
+        // It holds a base of this very volume by now: the roles have changed, whatever it said before.
+        if self.is_followed() {
+            return Some((SourceHeard::Follows, None));
+        }
+        Some(match &*self.heard.borrow() {
+            Heard::NotYet(_) => (SourceHeard::NotYet, None),
+            Heard::Yes(standing, at) => {
+                let heard = match standing {
+                    Standing::Noted => SourceHeard::Noted,
+                    Standing::Fenced => SourceHeard::Fenced,
+                    Standing::Follows => SourceHeard::Follows,
+                    Standing::NothingKept => SourceHeard::Released,
+                };
+                (heard, Some(*at))
+            }
         })
     }
 
@@ -170,7 +190,7 @@ impl Driver {
     /// Why the source's hosts may be writing beside those here.
     pub(super) fn untold_why(&self) -> Option<String> {
         let of = self.source_name();
-        match self.source_heard()? {
+        match self.source_heard()?.0 {
             SourceHeard::NotYet => {}
             SourceHeard::Released => {
                 return Some(format!(

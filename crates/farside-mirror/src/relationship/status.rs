@@ -53,6 +53,8 @@ pub struct MirrorStatus {
     pub progress: Option<Progress>,
     /// What the source knows; none if this is not broken off.
     pub source_heard: Option<SourceHeard>,
+    /// When it said so; none if it has said nothing, or what is known is known here.
+    pub source_heard_at: Option<Timestamp>,
 }
 
 impl MirrorStatus {

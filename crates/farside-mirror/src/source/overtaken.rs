@@ -104,7 +104,7 @@ impl Word {
             said: match (message.withdrawn, message.ended, &beyond) {
                 (true, ..) => Said::Withdrawn,
                 (false, _, Some(_)) => Said::Beyond,
-                (false, true, None) if message.returned => Said::Returned,
+                (false, true, None) if message.returned => Said::Returned { has_left: false },
                 (false, true, None) => Said::Ended,
                 (false, false, None) => Said::BrokenOff,
             },
@@ -116,6 +116,23 @@ impl Word {
             again: message.again,
             ended: message.ended,
         })
+    }
+}
+
+impl Word {
+    /// What the same destination has followed since, and has left by now, may go on without it.
+    fn since(mut self, known: Option<&SourceRelationship>) -> Word {
+        let ended = known.filter(|known| known.overtaken.as_ref().is_some_and(|overtaken| overtaken.ended));
+        let left = ended.map(|known| known.gone_on().left(&self.follows)).unwrap_or_default();
+        match self.said {
+            Said::Returned { .. } => self.said = Said::Returned { has_left: !left.is_empty() },
+            Said::Ended if !self.follows.is_empty() => {
+                self.follows.extend(left);
+                self.follows.truncate(HOPS_MAX);
+            }
+            _ => {}
+        }
+        self
     }
 }
 
@@ -187,6 +204,7 @@ impl Shared {
         let lock = self.registry.lock(relationship);
         let _lock = lock.lock().await;
         let known = self.tables().relationships.get(&relationship).cloned();
+        let word = word.since(known.as_ref());
         let pool = match (pool, &known) {
             (PoolSays::Present { follows, settled, is_taken_over, .. }, None) => {
                 let is_kept = self.is_kept(relationship, &volume).await.map_err(to_refusal)?;
@@ -248,7 +266,7 @@ impl Shared {
                      broken off; nothing to do");
                 return Ok(noted(Standing::NothingKept));
             }
-            Heard::TakenOver | Heard::Follows | Heard::Note | Heard::Clear | Heard::Over => {}
+            _ => {}
         }
         // Once more, now that this relationship's order lock is held: a resync may have begun meanwhile.
         if !self.registry.accept(relationship, word.change, RoleChangeMessage::Continue) {
@@ -260,6 +278,9 @@ impl Shared {
                     tracing::warn!(%relationship, %peer, %volume, "no longer overtaken: it was decided at {}", known.destination);
                     self.keep(SourceRelationship { overtaken: None, ..known }).await.map_err(to_refusal)?;
                 }
+                if word.said == Said::Withdrawn {
+                    self.tables().lines_said.insert(relationship, word.follows.clone());
+                }
                 drop(_lock);
                 if word.said == Said::Withdrawn {
                     let mut line = word.follows.clone();
@@ -269,6 +290,7 @@ impl Shared {
                 Ok(noted(Standing::Noted))
             }
             Heard::Note => {
+                self.tables().lines_said.remove(&relationship);
                 let known = self.note(peer, known, &word).await.map_err(to_refusal)?;
                 if word.ended && !word.keeps_snapshot {
                     // Nobody could come back to it.
@@ -277,8 +299,9 @@ impl Shared {
                 let standing = if self.is_fenced(&known) { Standing::Fenced } else { Standing::Noted };
                 drop(_lock);
                 if word.said == Said::Ended {
-                    // It may have come back meanwhile.
-                    self.settle(&volume, &[]).await.map_err(to_refusal)?;
+                    // It may have come back meanwhile, or what it follows has said so.
+                    let line = self.line_of(peer, &word);
+                    self.settle(&volume, &line).await.map_err(to_refusal)?;
                 }
                 Ok(noted(standing))
             }
@@ -293,9 +316,17 @@ impl Shared {
                 self.release(relationship, volume.clone()).await.map_err(to_refusal)?;
                 // What followed it then has come back with it.
                 let back = place(peer, &word.destination);
-                let further = if word.said == Said::Returned { vec![back] } else { Vec::new() };
+                let is_back = matches!(word.said, Said::Returned { .. });
+                let further = if is_back { vec![back] } else { Vec::new() };
                 self.settle(&volume, &further).await.map_err(to_refusal)?;
                 Ok(noted(Standing::Follows))
+            }
+            Heard::Back => {
+                let standing = if self.is_fenced(&known) { Standing::Fenced } else { Standing::Noted };
+                drop(_lock);
+                let back = place(peer, &word.destination);
+                self.settle(&volume, &[back]).await.map_err(to_refusal)?;
+                Ok(noted(standing))
             }
             // This side follows that one by now: no alarm. What is still kept here goes with the next version.
             _ => {
@@ -441,10 +472,7 @@ impl Shared {
         let follows = chain.contains(&place(peer, &word.destination));
         let itself = (word.said != Said::Beyond).then(|| place(peer, &word.destination));
         let gone_on = GoneOn { itself, follows: word.follows.clone() };
-        // Of what is said once it is asked later who has come back since.
-        let is_repeated = word.said == Said::Beyond && !word.ended;
-        let line = if is_repeated { self.tables().line(&volume) } else { Vec::new() };
-        let settled = gone_on.settled(&chain, &line);
+        let settled = gone_on.settled(&chain, &self.line_of(peer, word));
         let from = word.destination.to_string();
         let was_its_replica = record.is_some_and(|r| r.broken_off && r.peer == peer.0 && r.source == from);
         let prepared = match self.reversal().filter(|_| concerned) {
@@ -460,6 +488,19 @@ impl Shared {
             None => (follows, settled),
         };
         Ok((PoolSays::Present { is_kept: false, follows, settled, is_taken_over }, was_its_replica))
+    }
+
+    /// What follows the volume, as far as it counts for this word. Of what is said once it is asked later who has come back since.
+    /// But what has gone on, and says that it follows by way of another, is in line if that has said so too while it followed:
+    /// alone it cannot know whether the other has left this volume.
+    fn line_of(&self, peer: PeerId, word: &Word) -> Vec<Place> {
+        match (word.said, word.follows.first()) {
+            (Said::Beyond, _) if !word.ended => self.tables().line(&word.volume),
+            (Said::Ended, Some(nearest)) => {
+                self.tables().line_with(&word.volume, &place(peer, &word.destination), nearest)
+            }
+            _ => Vec::new(),
+        }
     }
 
     /// The very volume that went on follows again, under another relationship: what its old one has left is settled, unless it has

@@ -51,6 +51,9 @@ pub(super) struct Tables {
     pub(super) offered: HashSet<Uuid>,
     /// By mirror of this site: the way back that its takeover has left, as long as the former source has not learnt of it.
     pub(super) ways_back: HashMap<Uuid, Uuid>,
+    /// By relationship: what its destination has said last that follows with it, without those that have asked for an update of their
+    /// own since. Said again in each session.
+    pub(super) lines_said: HashMap<Uuid, Vec<Place>>,
     /// Whose being overtaken is in force and not in the database yet.
     pub(super) unsaved: HashSet<Uuid>,
     /// By volume here that is itself a replica: where its source stands, as that said last.
@@ -191,6 +194,30 @@ impl Tables {
     /// What follows a volume here, as far as it has said: nothing that was broken off, by whatever mirror.
     pub(super) fn line(&self, volume: &VolumeName) -> Vec<Place> {
         self.line_since(volume, None)
+    }
+
+    /// The same for `of`, which has gone on, and follows `nearest` since: without itself, of whose mirror nobody may have heard that
+    /// it is over; and if `nearest` is among them, with what that has said to follow with it.
+    pub(super) fn line_with(&self, volume: &VolumeName, of: &Place, nearest: &Place) -> Vec<Place> {
+        let mut line = self.line(volume);
+        line.retain(|place| place != of);
+        if line.contains(nearest) {
+            let is_nearest =
+                |r: &&SourceRelationship| r.source == *volume && place(r.peer, &r.destination) == *nearest;
+            let said = |r: &SourceRelationship| self.lines_said.get(&r.id).cloned().unwrap_or_default();
+            line.extend(self.relationships.values().filter(is_nearest).flat_map(said));
+        }
+        line
+    }
+
+    /// A destination asks for an update of its own: what another has said before, that it follows with that, is over.
+    pub(super) fn follows_itself(&mut self, volume: &VolumeName, destination: &Place) {
+        let Tables { lines_said, relationships, .. } = self;
+        for (id, said) in lines_said {
+            if relationships.get(id).is_some_and(|r| r.source == *volume) {
+                said.retain(|place| place != destination);
+            }
+        }
     }
 
     /// Whether who went on by a relationship of a volume that follows `chain` is of no concern to it any more. `further` follow it,

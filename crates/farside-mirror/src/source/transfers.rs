@@ -136,6 +136,7 @@ impl Shared {
         if kind == TransferKind::Initialize && !is_known {
             self.check_decided(&volume, Request::FirstCopy).await?;
         }
+        self.tables().follows_itself(&volume, &place(peer, &destination));
         // Remembered before anything is pinned: what is pinned can always be released by name.
         let is_new = self.remember(relationship, peer, &volume, destination).await.map_err(to_refusal)?;
         // It may have waited for the lock for long.
@@ -312,6 +313,7 @@ impl Shared {
             ..known
         };
         let replica = known.destination.clone();
+        self.tables().follows_itself(&volume, &place(peer, &replica));
         let is_first =
             self.tables().relationships.get(&relationship).is_none_or(|before| before.base.is_none());
         self.keep(known).await.map_err(to_refusal)?;
@@ -383,6 +385,7 @@ impl Shared {
             tables.locks.remove(&relationship);
             tables.pins.remove(&relationship);
             tables.begun.remove(&relationship);
+            tables.lines_said.remove(&relationship);
             tables.unsaved.remove(&relationship);
             let peers: HashSet<PeerId> = tables.relationships.values().map(|other| other.peer).collect();
             let is_last = tables.relationships.values().all(|other| other.source != volume);

@@ -181,3 +181,101 @@ async fn of_two_replicas_that_cross_none_becomes_an_original() {
     }
     replicas_that_cross::<Embedded>(1232).await;
 }
+
+/// `a` was away while both replicas went on and `b` came to follow `c`; then `c` follows `a` again, and `b` is heard last, before it
+/// has had anything of that. What is said to `a` is as it was before.
+async fn a_word_that_comes_after_the_decision<S: Storage>(seed: u64, is_restarted: bool) {
+    let mut trio = fenced::<S>(seed, A).await;
+    trio.network.cut("a", "b");
+    trio.network.cut("a", "c");
+    trio.break_off(C).await;
+    trio.write(C, 2);
+    trio.break_off(B).await;
+    trio.write(B, 2);
+    trio.resync(B, C).await.unwrap();
+    trio.network.heal("a", "c");
+    let here = trio.sites[A].source.clone();
+    until("it is heard", || !here.fenced().is_empty()).await;
+    trio.resync(C, A).await.unwrap();
+    tokio::time::sleep(LONG).await;
+    if is_restarted {
+        trio.crash(A, seed).await;
+        trio.fence(A);
+        trio.network.cut("a", "b");
+        let (here, c) = (trio.sites[A].node.clone(), trio.sites[C].node.id());
+        here.wait_link(c, PATIENCE).await.unwrap();
+        tokio::time::sleep(LONG).await;
+    }
+    let here = trio.sites[A].source.clone();
+    assert_eq!(here.overtaken(), []);
+    let mut changes = here.overtaken_changes();
+    changes.mark_unchanged();
+    trio.network.heal("a", "b");
+    let (node, b) = (trio.sites[A].node.clone(), trio.sites[B].node.id());
+    node.wait_link(b, PATIENCE).await.unwrap();
+    tokio::time::sleep(LONG).await;
+    assert!(!changes.has_changed().unwrap() || here.overtaken().is_empty(), "{:?}", here.overtaken());
+    assert!(here.fenced().is_empty());
+    is_decided(trio, A, [C, B]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_original_that_all_follow_is_not_fenced_for_what_is_heard_late() {
+    a_word_that_comes_after_the_decision::<MemoryEngine>(1240, false).await;
+    a_word_that_comes_after_the_decision::<Embedded>(1241, false).await;
+    a_word_that_comes_after_the_decision::<MemoryEngine>(1242, true).await;
+    a_word_that_comes_after_the_decision::<Embedded>(1243, true).await;
+}
+
+/// The same, but what `b` follows cannot say so: `b` itself says it over, once it has had an update of that.
+async fn a_word_that_is_said_over<S: Storage>(seed: u64) {
+    let mut trio = fenced::<S>(seed, A).await;
+    trio.network.cut("a", "b");
+    trio.break_off(C).await;
+    trio.write(C, 2);
+    trio.break_off(B).await;
+    trio.resync(B, C).await.unwrap();
+    trio.resync(C, A).await.unwrap();
+    tokio::time::sleep(LONG).await;
+    trio.network.cut("a", "c");
+    trio.crash(A, seed).await;
+    trio.fence(A);
+    trio.network.heal("a", "b");
+    let here = trio.sites[A].source.clone();
+    until("it is noted", || here.fenced() == [trio.volumes[A].clone()]).await;
+    tokio::time::sleep(LONG).await;
+    assert_eq!(here.overtaken().len(), 1, "hosts may be writing at c, for all that is known");
+    // Its source has nothing new, and says where it stands.
+    trio.update(B, C).await;
+    tokio::time::sleep(LONG).await;
+    assert_eq!((here.overtaken(), here.fenced()), (vec![], vec![]));
+    trio.network.heal("a", "c");
+    let (node, c) = (trio.sites[A].node.clone(), trio.sites[C].node.id());
+    node.wait_link(c, PATIENCE).await.unwrap();
+    is_decided(trio, A, [C, B]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_went_on_says_itself_that_it_stands_in_line_by_now() {
+    a_word_that_is_said_over::<MemoryEngine>(1244).await;
+    a_word_that_is_said_over::<Embedded>(1245).await;
+}
+
+/// What said that the other follows it has gone on since, and cannot be heard: that the other follows it is no comfort.
+#[tokio::test(start_paused = true)]
+async fn who_follows_one_that_cannot_be_heard_is_no_comfort() {
+    let mut trio = fenced::<MemoryEngine>(1246, A).await;
+    trio.network.cut("a", "b");
+    trio.network.cut("a", "c");
+    trio.break_off(C).await;
+    trio.write(C, 2);
+    trio.break_off(B).await;
+    trio.resync(B, C).await.unwrap();
+    trio.network.heal("a", "b");
+    let here = trio.sites[A].source.clone();
+    until("it is noted", || here.fenced() == [trio.volumes[A].clone()]).await;
+    tokio::time::sleep(LONG).await;
+    trio.update(B, C).await;
+    tokio::time::sleep(LONG).await;
+    assert_eq!(here.fenced(), [trio.volumes[A].clone()], "hosts write at c");
+}

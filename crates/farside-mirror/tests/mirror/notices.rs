@@ -3,10 +3,14 @@
 use std::time::Duration;
 
 use farside_link::LinkSettings;
-use farside_mirror::{LogEvent, Mirror, Schedule, State};
+use farside_mirror::{LogEvent, Mirror, Schedule, SourceHeard, State};
+use farside_platform::Clock;
+use tokio::time::Instant;
 
+use crate::directions::until;
 use crate::embedded_storage::Embedded;
 use crate::site::{PATIENCE, Pair, Storage, assert_ok};
+use crate::support::trio::{A, B, Trio};
 
 const SIZE: u64 = 1 << 20;
 
@@ -87,4 +91,43 @@ async fn a_lost_schedule_is_said_and_create_takes_the_mirror_over() {
     };
     tokio::time::timeout(Duration::from_secs(30), transfers).await.expect("it updates by itself");
     assert!(mirror.status().why.is_none());
+}
+
+/// What the source said last may be decided otherwise there by now: it is shown with its moment.
+#[tokio::test(start_paused = true)]
+async fn what_the_source_knows_is_shown_with_the_moment_of_its_answer() {
+    let (pair, mirror) = mirrored::<crate::memory_engine::MemoryEngine>(902, Schedule::OnRequest).await;
+    mirror.break_off(None).await.unwrap();
+    until("it is heard", || mirror.status().source_heard == Some(SourceHeard::Noted)).await;
+    let heard_at = mirror.status().source_heard_at.expect("the source has said so");
+    pair.network.cut("a", "b");
+    assert_eq!(pair.a.source.release(&pair.original, pair.b.node.id()).await.unwrap(), 1);
+    tokio::time::sleep(Duration::from_secs(1800)).await;
+    let status = mirror.status();
+    assert_eq!((status.source_heard, status.source_heard_at), (Some(SourceHeard::Noted), Some(heard_at)));
+    pair.network.heal("a", "b");
+    let healed_at = pair.clock_b.now();
+    until("it is told again", || mirror.status().source_heard == Some(SourceHeard::Released)).await;
+    assert!(mirror.status().source_heard_at.is_some_and(|at| at >= healed_at));
+    // Asked again, it says the same at another moment.
+    tokio::time::sleep(Duration::from_secs(400)).await;
+    assert!(pair.clock_b.now().seconds_since(mirror.status().source_heard_at.unwrap()) <= 200.0);
+}
+
+/// That the former source follows is known here, and that it does no more is asked at once.
+#[tokio::test(start_paused = true)]
+async fn a_source_that_follows_by_now_is_shown_so_whatever_it_said_before() {
+    let mut trio = Trio::<crate::memory_engine::MemoryEngine>::new(903, SIZE).await;
+    trio.copy(B, A).await;
+    trio.break_off(B).await;
+    let former = trio.mirror(B);
+    until("it is heard", || former.status().source_heard == Some(SourceHeard::Noted)).await;
+    // Far from when it is asked anyway.
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    let began = Instant::now();
+    trio.resync(A, B).await.unwrap();
+    until("it follows", || former.status().source_heard == Some(SourceHeard::Follows)).await;
+    trio.break_off(A).await;
+    until("it does not", || former.status().source_heard != Some(SourceHeard::Follows)).await;
+    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
 }
