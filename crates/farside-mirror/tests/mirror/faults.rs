@@ -292,6 +292,7 @@ async fn nobody_else_can_touch_a_relationship() {
             volume: "p/v".into(),
             snapshot: current.uuid.as_bytes().to_vec(),
             content_root: current.content_root.0.to_vec(),
+            further: Vec::new(),
         }),
     ];
     for body in bodies {
@@ -316,6 +317,7 @@ fn begin(relationship: Uuid, transfer: Uuid, volume: &str) -> Bytes {
         named_max: None,
         keeps_common: false,
         left: Vec::new(),
+        further: Vec::new(),
     };
     Request { version: PROTOCOL_VERSION, body: Some(Body::Begin(begin)) }.encode_to_vec().into()
 }

@@ -22,7 +22,7 @@ use farside_peer::{
     Refusal,
 };
 use farside_platform::{Clock, ManualCores, SeededRandomness, Timestamp};
-use farside_transfer::protocol::{Begin, Body, PROTOCOL_VERSION, Request, StreamHeader, Swapped};
+use farside_transfer::protocol::{Acknowledge, Begin, Body, PROTOCOL_VERSION, Request, StreamHeader, Swapped};
 use farside_transfer::{
     TransferReport, TransferResult,
     source::{EncoderSettings, MemorySimilarityStore, Similarity},
@@ -289,7 +289,14 @@ impl PeerService for FaultInjector {
         if self.shares_nothing.load(Ordering::SeqCst)
             && let Ok(Request { version, body: Some(Body::Begin(begin)) }) = Request::decode(request.clone())
         {
-            let body = Some(Body::Begin(Begin { keeps_common: false, ..begin }));
+            let body = Some(Body::Begin(Begin { keeps_common: false, further: Vec::new(), ..begin }));
+            request = Request { version, body }.encode_to_vec().into();
+        }
+        if self.shares_nothing.load(Ordering::SeqCst)
+            && let Ok(Request { version, body: Some(Body::Acknowledge(told)) }) =
+                Request::decode(request.clone())
+        {
+            let body = Some(Body::Acknowledge(Acknowledge { further: Vec::new(), ..told }));
             request = Request { version, body }.encode_to_vec().into();
         }
         if self.names_all.load(Ordering::SeqCst)
