@@ -216,7 +216,7 @@ pub(crate) fn keep_further(
     let all = engine.all_snapshots(volume)?;
     let mut keep = Vec::new();
     let mut more = 0;
-    for known in find(engine, volume, &all, further)?.into_iter().rev() {
+    for known in find(engine, volume, &all, relationship, further)?.into_iter().rev() {
         let is_more = !known.pinned_by.contains(&relationship);
         if known.owner == SnapshotOwner::Person || keep.contains(&known.uuid) || (is_more && more >= most) {
             continue;
@@ -235,33 +235,30 @@ pub(crate) fn keep_further(
     Ok(more)
 }
 
-/// What a volume has of snapshots of another: by identity, else the newest of the same content. In the order in which they are
-/// `named`; what it has not is left out.
+/// What a volume has of the content of snapshots of another: the newest that is kept for the relationship already, else the newest
+/// at all, so that of a volume that nobody writes to one stands for all. In the order in which they are `named`; what it has not is
+/// left out.
 fn find<'a>(
     engine: &dyn Engine,
     volume: &VolumeName,
     all: &'a [SnapshotInfo],
+    relationship: Uuid,
     named: &[CandidateBase],
 ) -> Result<Vec<&'a SnapshotInfo>, TransferError> {
-    let content = |s: &SnapshotInfo| readable_root(engine, volume, s).map(|root| (root, s.size_bytes));
-    let mut contents = None;
-    let mut found = Vec::new();
-    for named in named {
-        let wanted = (Some(named.content_root), named.size_bytes);
-        let same = all.iter().find(|s| s.uuid == named.uuid);
-        let mut known = same.map(|s| content(s).map(|of_it| (of_it == wanted).then_some(s))).transpose()?.flatten();
-        if known.is_none() {
-            // Looked up once, however many are named.
-            let of_all = match contents.take() {
-                Some(of_all) => of_all,
-                None => all.iter().map(content).collect::<Result<Vec<_>, _>>()?,
-            };
-            known = of_all.iter().rposition(|of_it| *of_it == wanted).map(|at| &all[at]);
-            contents = Some(of_all);
-        }
-        found.extend(known);
+    if named.is_empty() {
+        return Ok(Vec::new());
     }
-    Ok(found)
+    // Looked up once, however many are named.
+    let content = |s: &'a SnapshotInfo| readable_root(engine, volume, s).map(|root| (root, s.size_bytes, s));
+    let all = all.iter().map(content).collect::<Result<Vec<_>, _>>()?;
+    let find = |named: &CandidateBase| {
+        let equal = all.iter().filter(|(root, size_bytes, _)| {
+            *root == Some(named.content_root) && *size_bytes == named.size_bytes
+        });
+        // Of several that are as good the last, which is the newest.
+        equal.map(|(_, _, snapshot)| *snapshot).max_by_key(|s| s.pinned_by.contains(&relationship))
+    };
+    Ok(named.iter().filter_map(find).collect())
 }
 
 /// The relationship is over at this side: [`release`] of everything, with what is kept in common with others.

@@ -281,7 +281,9 @@ fn measure(
     for snapshot in engine.all_snapshots(&of.source)? {
         let is_base = snapshot.pinned_by.contains(&of.id);
         let is_further = snapshot.pinned_by.contains(&common_of(of.id));
-        if snapshot.owner == SnapshotOwner::Person || !(is_base || is_further) || !is_measured(is_base, snapshot.created_at)
+        if snapshot.owner == SnapshotOwner::Person
+            || !(is_base || is_further)
+            || !is_measured(is_base, snapshot.created_at)
         {
             continue;
         }

@@ -55,6 +55,8 @@ pub trait Reversal: Send + Sync + 'static {
     /// `peer`'s volume `destination` does not follow `volume` any more, by its own decision: a mirror the other way round, which was
     /// broken off, need not tell it anything.
     async fn released(&self, _volume: &VolumeName, _peer: PeerId, _destination: &VolumeName) {}
+    /// Whether `volume` is to follow its source and nothing of that has come yet.
+    async fn awaits_first(&self, volume: &VolumeName) -> bool;
     /// The resync `of` has crossed with one in the other direction: it is taken back, if nothing has come of it. Answers whether it
     /// was.
     async fn give_way(&self, _volume: &VolumeName, _of: Uuid) -> Result<bool, MirrorError> {

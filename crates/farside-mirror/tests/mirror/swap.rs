@@ -280,6 +280,10 @@ struct Busy {
 
 #[async_trait::async_trait]
 impl Reversal for Busy {
+    async fn awaits_first(&self, _: &VolumeName) -> bool {
+        false
+    }
+
     async fn prepare(&self, _: &ReverseOffer) -> Result<ReverseAccepted, MirrorError> {
         Err(TransferError::Aborted.into())
     }

@@ -22,7 +22,9 @@ use farside_peer::{
     Refusal,
 };
 use farside_platform::{Clock, ManualCores, SeededRandomness, Timestamp};
-use farside_transfer::protocol::{Acknowledge, Begin, Body, PROTOCOL_VERSION, Request, StreamHeader, Swapped};
+use farside_transfer::protocol::{
+    Acknowledge, Begin, Body, PROTOCOL_VERSION, Request, StreamHeader, Swapped,
+};
 use farside_transfer::{
     TransferReport, TransferResult,
     source::{EncoderSettings, MemorySimilarityStore, Similarity},
@@ -466,6 +468,10 @@ impl Reversal for Starting {
 
     async fn prepared(&self, volume: &VolumeName, of: Uuid) -> Result<Option<Uuid>, MirrorError> {
         self.destination()?.prepared(volume, of).await
+    }
+
+    async fn awaits_first(&self, volume: &VolumeName) -> bool {
+        self.destination.awaits_first(volume).await
     }
 
     async fn give_way(&self, volume: &VolumeName, of: Uuid) -> Result<bool, MirrorError> {

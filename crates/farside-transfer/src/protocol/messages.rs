@@ -269,6 +269,9 @@ pub struct Release {
     /// The source's volume.
     #[prost(string, tag = "2")]
     pub volume: String,
+    /// The destination's volume, if that follows another since: this is said when it has something of that one.
+    #[prost(string, tag = "3")]
+    pub destination: String,
 }
 
 /// Asks what a resync of `destination` from `volume` would start from and bring; changes nothing. Answered by
