@@ -10,6 +10,7 @@
 
 mod age;
 mod compare;
+mod further;
 mod overtaken;
 mod pins;
 mod refusal;

@@ -5,7 +5,7 @@ use farside_engine::{ContentRoot, Engine, EngineError, SnapshotInfo, SnapshotOwn
 use uuid::Uuid;
 
 use crate::error::TransferError;
-use crate::limits::CANDIDATES_MAX;
+use crate::limits::{CANDIDATES_MAX, COMMON_MAX};
 use crate::protocol::convert::CandidateBase;
 
 /// What the name of a snapshot begins with that holds what a mirror, or a person's decision, took out of sight.
@@ -151,8 +151,9 @@ fn is_a_persons_too(
 /// Makes the id of what is kept in common of that of the relationship.
 const COMMON: u128 = 0x51d7_0a6e_93c4_4b08_a7f2_18e5_c36b_9d40;
 
-/// For whom a destination pins what it has in common with other destinations of the same volume: not for the relationship itself,
-/// whose pins say what it published and what it builds upon.
+/// For whom a destination pins what it has in common with other destinations of the same volume, and a source what it has in
+/// common with those that follow its destination: not for the relationship itself, whose pins say what was published last and what
+/// is built upon.
 pub fn common_of(relationship: Uuid) -> Uuid {
     Uuid::from_u128(relationship.as_u128() ^ COMMON)
 }
@@ -177,7 +178,90 @@ pub(crate) fn keep_common(
     release(engine, volume, keeper, common)
 }
 
-/// The relationship is over at its destination: [`release`] of everything, with what is kept in common with others.
+/// What a destination keeps for anybody but the relationship by which it follows, the newest last, [`COMMON_MAX`] at most: what
+/// those who follow it stand on. Without what a person made, which is only the person's to keep.
+pub fn kept_for_others(
+    engine: &dyn Engine,
+    volume: &VolumeName,
+    relationship: Uuid,
+) -> Result<Vec<CandidateBase>, TransferError> {
+    let own = [relationship, common_of(relationship)];
+    let is_for_others = |s: &&SnapshotInfo| {
+        s.owner != SnapshotOwner::Person && s.pinned_by.iter().any(|pin| !own.contains(pin))
+    };
+    let all = engine.all_snapshots(volume)?;
+    let mut kept = Vec::new();
+    for snapshot in all.iter().rev().filter(is_for_others) {
+        if kept.len() >= COMMON_MAX {
+            break;
+        }
+        if let Some(content_root) = readable_root(engine, volume, snapshot)? {
+            kept.push(CandidateBase { uuid: snapshot.uuid, content_root, size_bytes: snapshot.size_bytes });
+        }
+    }
+    kept.reverse();
+    Ok(kept)
+}
+
+/// A source keeps, of what its destination keeps for others, what it has too, the newest `most` of it; and nothing that was named
+/// before. Answers how many snapshots that are, besides those that are kept for the relationship itself.
+pub(crate) fn keep_further(
+    engine: &dyn Engine,
+    volume: &VolumeName,
+    relationship: Uuid,
+    further: &[CandidateBase],
+    most: usize,
+) -> Result<usize, TransferError> {
+    let keeper = common_of(relationship);
+    let all = engine.all_snapshots(volume)?;
+    let mut keep = Vec::new();
+    let mut more = 0;
+    for known in find(engine, volume, &all, relationship, further)?.into_iter().rev() {
+        let is_more = !known.pinned_by.contains(&relationship);
+        if known.owner == SnapshotOwner::Person || keep.contains(&known.uuid) || (is_more && more >= most) {
+            continue;
+        }
+        match engine.pin(volume, known.uuid, keeper) {
+            Ok(()) => {
+                keep.push(known.uuid);
+                more += usize::from(is_more);
+            }
+            // Let go since it was listed.
+            Err(EngineError::NotFound { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    release(engine, volume, keeper, &keep)?;
+    Ok(more)
+}
+
+/// What a volume has of the content of snapshots of another: the newest that is kept for the relationship already, else the newest
+/// at all, so that of a volume that nobody writes to one stands for all. In the order in which they are `named`; what it has not is
+/// left out.
+fn find<'a>(
+    engine: &dyn Engine,
+    volume: &VolumeName,
+    all: &'a [SnapshotInfo],
+    relationship: Uuid,
+    named: &[CandidateBase],
+) -> Result<Vec<&'a SnapshotInfo>, TransferError> {
+    if named.is_empty() {
+        return Ok(Vec::new());
+    }
+    // Looked up once, however many are named.
+    let content = |s: &'a SnapshotInfo| readable_root(engine, volume, s).map(|root| (root, s.size_bytes, s));
+    let all = all.iter().map(content).collect::<Result<Vec<_>, _>>()?;
+    let find = |named: &CandidateBase| {
+        let equal = all.iter().filter(|(root, size_bytes, _)| {
+            *root == Some(named.content_root) && *size_bytes == named.size_bytes
+        });
+        // Of several that are as good the last, which is the newest.
+        equal.map(|(_, _, snapshot)| *snapshot).max_by_key(|s| s.pinned_by.contains(&relationship))
+    };
+    Ok(named.iter().filter_map(find).collect())
+}
+
+/// The relationship is over at this side: [`release`] of everything, with what is kept in common with others.
 pub fn release_all(
     engine: &dyn Engine,
     volume: &VolumeName,

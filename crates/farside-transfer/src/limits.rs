@@ -31,7 +31,8 @@ pub const CANDIDATES_MAX: usize = 1024;
 /// Snapshots that travel in one transfer. With names of 128 bytes their list stays within a call's largest answer.
 pub const STEPS_MAX: usize = 2048;
 /// Snapshots that a destination keeps to have a point in common with other destinations of the same volume. Each of them needs one,
-/// and two while a transfer to it runs. Of more destinations those that were brought up to date last count.
+/// and two while a transfer to it runs. Of more destinations those that were brought up to date last count. As many a source keeps
+/// for those that follow its destination.
 pub const COMMON_MAX: usize = 16;
 /// Longest name of a snapshot or half of a volume's name, bytes; the engine's own rule.
 pub const NAME_BYTES_MAX: usize = 128;

@@ -44,6 +44,7 @@ fn calls() -> Vec<(&'static str, Vec<u8>)> {
         named_max: None,
         keeps_common: false,
         left: Vec::new(),
+        further: Vec::new(),
     };
     let staged = Some(StagedTransfer { incremental: vec![9; 16], base: Some(candidate(7)) });
     let step = Step {

@@ -61,6 +61,13 @@ impl Reversal for Reversals {
         Some(known.record.name)
     }
 
+    async fn awaits_first(&self, volume: &VolumeName) -> bool {
+        match self.of(volume) {
+            Ok(destination) => destination.awaits_first(volume).await,
+            Err(_) => false,
+        }
+    }
+
     async fn give_way(&self, volume: &VolumeName, of: Uuid) -> Result<bool, MirrorError> {
         let is_back = self.of(volume)?.give_way(volume, of).await?;
         if is_back {

@@ -98,6 +98,11 @@ async fn tell(
             tokio::time::sleep(NOTICE_REST).await;
             continue;
         };
+        if awaits_another(&source, &ending).await {
+            // Until then it may come back, if nothing comes of that.
+            tokio::time::sleep(NOTICE_REST).await;
+            continue;
+        }
         let told = match tell_once(&*link, &source, &mut ending).await {
             Ok(Told::ForGood) => store.remove_ending(relationship).await.map(|()| Told::ForGood),
             Ok(Told::ForNow) => store.keep_ending(&ending).await.map(|()| Told::ForNow),
@@ -130,6 +135,15 @@ async fn tell(
                 }
             }
         }
+    }
+}
+
+/// Whether the volume is to follow another since, and has nothing of that yet.
+async fn awaits_another(source: &SourceService, ending: &Ending) -> bool {
+    let Body::Release(release) = &ending.message else { return false };
+    match release.destination.parse() {
+        Ok(volume) => source.awaits_first(&volume).await,
+        Err(_) => false,
     }
 }
 

@@ -132,7 +132,11 @@ impl Destination {
         tracing::warn!(volume = %row.destination, source = %known.source, "a change of the source of this volume was \
              begun and did not come about; it is what it was");
         // The source that was about to be followed may keep a base for that.
-        let release = Release { relationship: row.id.as_bytes().to_vec(), volume: row.source.to_string() };
+        let release = Release {
+            relationship: row.id.as_bytes().to_vec(),
+            volume: row.source.to_string(),
+            destination: String::new(),
+        };
         let ending = Ending {
             relationship: row.id,
             peer: row.peer,

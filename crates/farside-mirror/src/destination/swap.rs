@@ -222,6 +222,10 @@ impl Reversal for Destination {
         }
     }
 
+    async fn awaits_first(&self, volume: &VolumeName) -> bool {
+        self.mirror(volume).is_ok_and(|mirror| mirror.status().relationship.resync_pending)
+    }
+
     async fn give_way(&self, volume: &VolumeName, of: Uuid) -> Result<bool, MirrorError> {
         match self.mirror(volume) {
             Ok(mirror) => mirror.change_roles(|done| RoleChangeCommand::GiveWay { of, done }).await,

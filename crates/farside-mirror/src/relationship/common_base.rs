@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use farside_engine::{ChangedBytes, Engine, EngineError, SnapshotOwner, SnapshotSpec, VolumeName};
+use farside_engine::{
+    ChangedBytes, Engine, EngineError, ReplicaRecord, SnapshotOwner, SnapshotSpec, VolumeName,
+};
 use farside_platform::Clock;
 use farside_transfer::bases::{candidates, drop_left_probes, probe_name};
 use farside_transfer::protocol::convert::{self, CandidateBase, Place};
@@ -118,7 +120,7 @@ async fn ask_for_base(
     let answer = Comparison::decode(answer)
         .map_err(|e| MirrorError::protocol(format!("malformed comparison: {e}")))?;
     let Some(base) = answer.base.as_ref().map(CandidateBase::from_message).transpose()? else {
-        let Relationship { source, destination, .. } = relationship;
+        let Relationship { destination, .. } = relationship;
         if comparing == Comparing::Everything
             && let Some(own) = newest_here(parts, destination, &candidates).await?
         {
@@ -126,12 +128,7 @@ async fn ask_for_base(
             let follows = convert::places(&answer.follows)?;
             return Ok(CommonBase { base: own, incoming: None, probe: None, newest, follows });
         }
-        return Err(MirrorError::State(format!(
-            "no snapshot of {destination} is also at the peer's {source}: there is no point to go on from. Nothing \
-             was changed. If {destination} was a copy of the same data: farside mirror resync {destination} --whole \
-             compares everything, and what is equal does not travel. To copy everything: farside mirror create with a \
-             new volume name; {destination} stays as it is"
-        )));
+        return Err(MirrorError::State(nothing_in_common(parts, relationship).await));
     };
     if !candidates.contains(&base) {
         return Err(MirrorError::protocol("the source chose a base that this site did not offer"));
@@ -144,6 +141,31 @@ async fn ask_for_base(
         base,
         incoming: Some(ChangedBytes { data_bytes: answer.data_bytes, hole_bytes: answer.hole_bytes }),
     })
+}
+
+/// What is to be said where no snapshot is at both sides, and what to do: by way of a third site there may be one.
+async fn nothing_in_common(parts: &Parts, relationship: &Relationship) -> String {
+    let Relationship { source, destination, peer, .. } = relationship;
+    let (engine, of) = (parts.engine.clone(), destination.clone());
+    let record = blocking(move || Ok::<_, MirrorError>(engine.replica_record(&of)?)).await.ok().flatten();
+    let is_another = |r: &ReplicaRecord| r.peer != peer.0 || r.source != source.to_string();
+    let by_way = match record.filter(|r| !r.broken_off && is_another(r)) {
+        Some(followed) => format!(
+            "{destination} follows {followed} now: if {followed} follows {source}, or {source} follows it, farside mirror \
+             update {destination} brings what both hold; then this again",
+            followed = followed.source
+        ),
+        None => format!(
+            "If a third site holds a snapshot in common with each of them (farside snapshot list), let {destination} follow \
+             that first: farside mirror resync {destination} --from OTHER:POOL/VOL; then this again"
+        ),
+    };
+    format!(
+        "no snapshot of {destination} is also at the peer's {source}: there is no point to go on from. Nothing was changed. \
+         {by_way}. Otherwise, if {destination} was a copy of the same data: farside mirror resync {destination} --whole \
+         compares everything, and what is equal does not travel. To copy everything: farside mirror create with a new volume \
+         name; {destination} stays as it is"
+    )
 }
 
 /// What the volume has, of the candidates: the newest on its main line.

@@ -221,6 +221,11 @@ impl Driver {
             Body::Release(Release {
                 relationship: relationship.id.as_bytes().to_vec(),
                 volume: relationship.source.to_string(),
+                destination: if follows.is_empty() {
+                    String::new()
+                } else {
+                    relationship.destination.to_string()
+                },
             })
         };
         Ending { relationship: relationship.id, peer: relationship.peer, at: self.parts.clock.now(), message }

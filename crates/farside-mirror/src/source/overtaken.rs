@@ -7,7 +7,7 @@ use std::time::Duration;
 use farside_engine::{EngineError, VolumeName};
 use farside_peer::{PeerId, Refusal};
 use farside_transfer::TransferKind;
-use farside_transfer::bases::{is_kept_for, release, release_all};
+use farside_transfer::bases::{is_kept_for, release_all};
 use farside_transfer::limits::HOPS_MAX;
 use farside_transfer::log_limit::Admitted;
 use farside_transfer::protocol::convert::{self, CandidateBase, Place};
@@ -581,7 +581,7 @@ impl Shared {
     /// released.
     async fn let_go(&self, known: &SourceRelationship) {
         let (engine, of, id) = (self.engine.clone(), known.source.clone(), known.id);
-        match blocking(move || release(&*engine, &of, id, &[])).await {
+        match blocking(move || release_all(&*engine, &of, id)).await {
             Ok(()) => {
                 self.tables().pins.insert(id, 0);
             }

@@ -5,10 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use farside_engine::{Capacity, Engine, SnapshotInfo, SnapshotOwner, VolumeName};
+use farside_engine::{Capacity, Engine, SnapshotOwner, VolumeName};
 use farside_peer::PeerId;
 use farside_platform::Timestamp;
-use farside_transfer::bases::release;
+use farside_transfer::bases::{common_of, release, release_all};
 use uuid::Uuid;
 
 use super::registry::{Expected, Tables};
@@ -77,7 +77,7 @@ impl SourceService {
             let now = reading.monotonic;
             tables.rates.forget_idle(now);
             let Tables { ages, relationships, .. } = &mut *tables;
-            ages.keep(|id| relationships.contains_key(id));
+            ages.keep(|id| relationships.contains_key(id) || relationships.contains_key(&first_of(*id)));
             let aged_at = ages.now(reading);
             (tables.budgets, now, now >= tables.keeping.due, aged_at)
         };
@@ -95,13 +95,18 @@ impl SourceService {
                 continue;
             }
             let mut kept = Vec::new();
-            // Where only age counts, what is young need not be measured; of a first copy its snapshots tell.
+            // Where only age counts, what is young need not be measured; of a first copy its snapshots tell, and of what is kept for
+            // those that follow a destination.
             let matters = |r: &SourceRelationship| {
                 let is_old = || r.since.is_none_or(|since| budgets.is_old(since, aged_at));
                 capacity.is_some() || budgets.pinned_bytes.is_some() || is_old()
             };
-            for relationship in relationships.into_iter().filter(matters) {
-                kept.extend(shared.kept(relationship).await);
+            for relationship in relationships {
+                let all_matters = matters(&relationship);
+                let is_measured = move |is_base: bool, created_at| {
+                    all_matters || (!is_base && budgets.is_old(created_at, aged_at))
+                };
+                kept.extend(shared.kept(relationship, is_measured).await);
             }
             all.extend(kept.iter().copied());
             if let Some(capacity) = capacity {
@@ -134,7 +139,13 @@ impl SourceService {
         }
         let mut gone = Vec::new();
         for (kept, budget) in goes {
-            match shared.release_base(kept, budget.why(&budgets, kept.bytes)).await {
+            let why = budget.why(&budgets, kept.bytes);
+            let is_base = shared.tables().relationships.contains_key(&kept.relationship);
+            let released = match is_base {
+                true => shared.release_base(kept, why).await,
+                false => shared.release_further(first_of(kept.relationship), kept, &why).await,
+            };
+            match released {
                 Ok(()) => gone.push(kept.relationship),
                 Err(error) => {
                     tracing::error!(relationship = %kept.relationship, peer = %kept.peer, "cannot release a base \
@@ -166,29 +177,40 @@ impl Shared {
         Some(Capacity { free_bytes: capacity.free_bytes.saturating_add(soon), ..capacity })
     }
 
-    /// What is kept for a relationship; none if nothing, or if its volume is gone.
-    async fn kept(&self, of: SourceRelationship) -> Option<Kept> {
+    /// What is kept for a relationship, and by itself what is kept for those that follow its destination (by its second id); of what
+    /// is not there, or not to be measured, or if its volume is gone, nothing. What is to be measured is asked of bases and others by
+    /// their time.
+    async fn kept(
+        &self,
+        of: SourceRelationship,
+        is_measured: impl Fn(bool, Timestamp) -> bool + Send + 'static,
+    ) -> Vec<Kept> {
         let engine = self.engine.clone();
         let is_awaited = self.tables().ways_back.values().any(|reverse| *reverse == of.id);
-        let measured =
-            blocking(move || measure(&*engine, &of).map(|found| found.map(|measured| (of, measured))));
-        match measured.await {
-            Ok(measured) => measured.map(|(of, measured)| Kept {
-                relationship: of.id,
-                peer: of.peer,
-                since: of.since.unwrap_or(measured.since),
-                bytes: measured.most,
-                frees: measured.least,
-                way_back: is_awaited
-                    || (of.overtaken.is_some() && self.registry.rights.may_reverse(of.peer, &of.source)),
-            }),
-            Err(error) if error.is_not_found() => None,
+        let of_it = of.clone();
+        match blocking(move || measure(&*engine, &of_it, is_measured)).await {
+            Ok((base, further)) => {
+                let kept = |relationship, since, measured: Measured, way_back| Kept {
+                    relationship,
+                    peer: of.peer,
+                    since,
+                    bytes: measured.most,
+                    frees: measured.least,
+                    way_back,
+                };
+                let is_way_back = is_awaited
+                    || (of.overtaken.is_some() && self.registry.rights.may_reverse(of.peer, &of.source));
+                let base = base.map(|m| kept(of.id, of.since.unwrap_or(m.since), m, is_way_back));
+                let further = further.map(|m| kept(common_of(of.id), m.since, m, false));
+                base.into_iter().chain(further).collect()
+            }
+            Err(error) if error.is_not_found() => Vec::new(),
             Err(error) => {
                 tracing::warn!(
                     "cannot measure the space that is kept for a mirror; it is measured again later: \
                      {error}"
                 );
-                None
+                Vec::new()
             }
         }
     }
@@ -204,7 +226,7 @@ impl Shared {
         let released = Released { at: self.clock.now(), why: why.clone() };
         self.keep(SourceRelationship { base: None, since: None, released: Some(released), ..known }).await?;
         let (engine, of) = (self.engine.clone(), volume.clone());
-        blocking(move || release(&*engine, &of, id, &[])).await?;
+        blocking(move || release_all(&*engine, &of, id)).await?;
         self.tables().pins.insert(id, 0);
         tracing::warn!(
             relationship = %id, %peer, %volume,
@@ -248,23 +270,39 @@ struct Measured {
     most: u64,
 }
 
-/// Since when anything is kept, and how many bytes of it hosts have replaced. What a person made is that person's: it counts
-/// with nothing, because releasing it would not free it.
-fn measure(engine: &dyn Engine, of: &SourceRelationship) -> Result<Option<Measured>, MirrorError> {
-    let is_ours =
-        |s: &SnapshotInfo| s.pinned_by.contains(&of.id) && matches!(s.owner, SnapshotOwner::Relationship(_));
-    let ours: Vec<_> = engine.all_snapshots(&of.source)?.into_iter().filter(is_ours).collect();
-    let mut found = None;
-    for snapshot in &ours {
+/// Since when anything is kept, and how many bytes of it hosts have replaced: for the relationship, and for those that follow its
+/// destination. What a person made is that person's: it counts with nothing, because releasing it would not free it.
+fn measure(
+    engine: &dyn Engine,
+    of: &SourceRelationship,
+    is_measured: impl Fn(bool, Timestamp) -> bool,
+) -> Result<(Option<Measured>, Option<Measured>), MirrorError> {
+    let (mut base, mut further) = (None, None);
+    for snapshot in engine.all_snapshots(&of.source)? {
+        let is_base = snapshot.pinned_by.contains(&of.id);
+        let is_further = snapshot.pinned_by.contains(&common_of(of.id));
+        if snapshot.owner == SnapshotOwner::Person
+            || !(is_base || is_further)
+            || !is_measured(is_base, snapshot.created_at)
+        {
+            continue;
+        }
+        let found = if is_base { &mut base } else { &mut further };
         let bytes = engine.kept_bytes(&of.source, snapshot.uuid)?;
         let Measured { since, least, most } =
-            found.unwrap_or(Measured { since: snapshot.created_at, least: 0, most: 0 });
+            found.take().unwrap_or(Measured { since: snapshot.created_at, least: 0, most: 0 });
         // Two snapshots keep the same where hosts wrote after both, and each its own where they wrote after each.
-        found = Some(Measured {
+        *found = Some(Measured {
             since: snapshot.created_at.min(since),
             least: bytes.max(least),
             most: bytes.saturating_add(most),
         });
     }
-    Ok(found)
+    Ok((base, further))
+}
+
+/// The relationship whose second id this is.
+fn first_of(second: Uuid) -> Uuid {
+    // Made by an exclusive or.
+    common_of(second)
 }

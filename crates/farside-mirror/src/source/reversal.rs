@@ -58,6 +58,8 @@ pub trait Reversal: Send + Sync + 'static {
     /// Asks the source of `volume`, if it is a replica here, where it stands, and keeps that. `hops`: through so many sites that may
     /// be asked, this one included. What does not answer in time stays as it was known.
     async fn look_upstream(&self, volume: &VolumeName, hops: usize);
+    /// Whether `volume` is to follow its source and nothing of that has come yet.
+    async fn awaits_first(&self, volume: &VolumeName) -> bool;
     /// The resync `of` has crossed with one in the other direction: it is taken back, if nothing has come of it. Answers whether it
     /// was.
     async fn give_way(&self, _volume: &VolumeName, _of: Uuid) -> Result<bool, MirrorError> {

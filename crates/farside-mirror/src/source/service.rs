@@ -87,6 +87,7 @@ impl SourceService {
     ) -> Result<usize, MirrorError> {
         let is_taken_over =
             |r: &&SourceRelationship| r.peer == peer && r.source == *volume && r.destination == *destination;
+        self.shared.hand_on(volume, is_taken_over).await?;
         self.release_those(volume, is_taken_over).await
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use farside_engine::VolumeName;
 use farside_peer::{PeerId, PeerLink, Refusal};
 use farside_transfer::TransferKind;
-use farside_transfer::bases::{common_of, is_kept_for, release};
+use farside_transfer::bases::{common_of, is_kept_for, release_all};
 use farside_transfer::limits::HOPS_MAX;
 use farside_transfer::protocol::convert;
 use farside_transfer::protocol::{Acknowledge, Begin, Describe, Description, End, Nothing, Plan, Release};
@@ -101,6 +101,7 @@ impl Shared {
         let staged_transfer = convert::staged_transfer(message.staged.as_ref()).map_err(to_refusal)?;
         let change = convert::role_change(message.role_change).map_err(to_refusal)?;
         let left = convert::places(&message.left).map_err(to_refusal)?;
+        let further = convert::further(&message.further).map_err(to_refusal)?;
         self.check_rights(peer, &volume)?;
         self.check_owner(relationship, peer, &volume)?;
         self.admit_snapshot(peer)?;
@@ -147,6 +148,7 @@ impl Shared {
             false => Vec::new(),
         };
         let asked = Asked {
+            further,
             relationship,
             transfer,
             volume: volume.clone(),
@@ -225,8 +227,9 @@ impl Shared {
         (released, tables.budgets.pins.saturating_sub(pins))
     }
 
-    /// For whom the volume has snapshots that the destination of a relationship is to hold too: its other destinations; and, if it is
-    /// itself a replica, those of its own source.
+    /// For whom the volume has snapshots that the destination of a relationship is to hold too: its other destinations; if it is
+    /// itself a replica, those of its own source; and if it was one, until it was broken off, that source, which may follow by
+    /// way of the destination.
     async fn others_of(&self, relationship: Uuid, volume: &VolumeName) -> Result<Vec<Uuid>, MirrorError> {
         let mut others: Vec<Uuid> = {
             let tables = self.tables();
@@ -239,7 +242,7 @@ impl Shared {
         };
         let (engine, of) = (self.engine.clone(), volume.clone());
         let record = blocking(move || engine.replica_record(&of)).await?;
-        others.extend(record.filter(|r| !r.broken_off).map(|r| common_of(r.relationship)));
+        others.extend(record.map(|r| if r.broken_off { r.relationship } else { common_of(r.relationship) }));
         Ok(others)
     }
 
@@ -287,6 +290,7 @@ impl Shared {
         let volume = convert::volume(&message.volume).map_err(to_refusal)?;
         let snapshot = convert::uuid(&message.snapshot).map_err(to_refusal)?;
         let content_root = convert::content_root(&message.content_root).map_err(to_refusal)?;
+        let further = convert::further(&message.further).map_err(to_refusal)?;
         self.check_rights(peer, &volume)?;
         self.check_owner(relationship, peer, &volume)?;
         self.check_not_own(relationship, &volume).await?;
@@ -303,8 +307,10 @@ impl Shared {
                 format!("the source does not know relationship {relationship}"),
             ));
         };
-        let kept =
-            self.transfers.acknowledge(relationship, transfer, &volume, snapshot, content_root).await?;
+        let kept = self
+            .transfers
+            .acknowledge(relationship, transfer, &volume, snapshot, content_root, further)
+            .await?;
         self.tables().pins.insert(relationship, kept);
         let known = SourceRelationship {
             base: Some(snapshot),
@@ -373,7 +379,7 @@ impl Shared {
         // and is released by its id.
         self.store.remove_source(relationship).await?;
         let (engine, of) = (self.engine.clone(), volume.clone());
-        match blocking(move || release(&*engine, &of, relationship, &[])).await {
+        match blocking(move || release_all(&*engine, &of, relationship)).await {
             // A volume that is gone has nothing pinned.
             Ok(()) => {}
             Err(error) if error.is_not_found() => {}

@@ -68,6 +68,14 @@ impl SourceService {
         }
     }
 
+    /// Whether a volume here is to follow its source and nothing of that has come yet.
+    pub(crate) async fn awaits_first(&self, volume: &VolumeName) -> bool {
+        match self.shared.reversal() {
+            Some(reversal) => reversal.awaits_first(volume).await,
+            None => false,
+        }
+    }
+
     /// What follows a volume here, as far as it has said.
     pub(crate) fn line(&self, volume: &VolumeName) -> Vec<Place> {
         self.shared.tables().line(volume)

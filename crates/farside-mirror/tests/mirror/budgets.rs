@@ -52,6 +52,7 @@ fn begin(relationship: u128, transfer: u128) -> Bytes {
         named_max: None,
         keeps_common: false,
         left: Vec::new(),
+        further: Vec::new(),
     }))
 }
 

@@ -343,6 +343,7 @@ async fn refusal_of_an_update<S: Storage>(world: &World<S>, relationship: Uuid) 
         named_max: None,
         keeps_common: false,
         left: Vec::new(),
+        further: Vec::new(),
     };
     let request = Request { version: PROTOCOL_VERSION, body: Some(Body::Begin(begin)) }.encode_to_vec();
     let request = bytes::Bytes::from(request);

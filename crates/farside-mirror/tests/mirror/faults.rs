@@ -285,13 +285,18 @@ async fn nobody_else_can_touch_a_relationship() {
     let relationship = status.relationship.id.as_bytes().to_vec();
     let current = status.current.unwrap();
     let bodies = [
-        Body::Release(Release { relationship: relationship.clone(), volume: "p/v".into() }),
+        Body::Release(Release {
+            relationship: relationship.clone(),
+            volume: "p/v".into(),
+            destination: String::new(),
+        }),
         Body::Acknowledge(Acknowledge {
             relationship,
             transfer: vec![0; 16],
             volume: "p/v".into(),
             snapshot: current.uuid.as_bytes().to_vec(),
             content_root: current.content_root.0.to_vec(),
+            further: Vec::new(),
         }),
     ];
     for body in bodies {
@@ -316,6 +321,7 @@ fn begin(relationship: Uuid, transfer: Uuid, volume: &str) -> Bytes {
         named_max: None,
         keeps_common: false,
         left: Vec::new(),
+        further: Vec::new(),
     };
     Request { version: PROTOCOL_VERSION, body: Some(Body::Begin(begin)) }.encode_to_vec().into()
 }
@@ -343,7 +349,8 @@ async fn a_source_cannot_release_the_base_of_its_own_replica() {
     let listed = |pair: &Pair| format!("{:?}", pair.b.disk.engine.snapshots(&pair.replica).unwrap());
     let before = listed(&pair);
     let link = pair.a.node.wait_link(pair.b.node.id(), PATIENCE).await.unwrap();
-    let release = Release { relationship: id.as_bytes().to_vec(), volume: "q/r".into() };
+    let release =
+        Release { relationship: id.as_bytes().to_vec(), volume: "q/r".into(), destination: String::new() };
     let release = Request { version: PROTOCOL_VERSION, body: Some(Body::Release(release)) }.encode_to_vec();
     for request in [begin(id, Uuid::from_u128(2), "q/r"), release.into()] {
         let refused = link.call(request, None).await;

@@ -172,6 +172,14 @@ async fn replicas_that_cross<S: Storage>(seed: u64) {
         let info = trio.sites[at].disk.engine.engine().volume(volume).unwrap();
         assert_eq!(info.is_replica, at != A, "seed {seed}, {volume}");
     }
+    // Whichever became of it, each has a point in common with the original, and comes back with a difference.
+    let written = trio.write(A, 2);
+    for at in [B, C] {
+        let report = trio.resync(at, A).await.unwrap();
+        assert!(report.base.is_some() && report.changed_bytes <= written, "seed {seed}: {report:?}");
+    }
+    let source = trio.sites[A].source.clone();
+    until("what is over is let go", || source.destinations().len() == 2 && trio.pinned(A) <= 3).await;
 }
 
 #[tokio::test(start_paused = true)]

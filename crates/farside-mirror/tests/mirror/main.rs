@@ -15,6 +15,7 @@ mod in_common;
 mod known;
 mod log_floods;
 mod notices;
+mod orders;
 mod overtaken;
 mod resume;
 mod rings;

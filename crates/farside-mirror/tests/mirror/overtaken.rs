@@ -166,7 +166,11 @@ async fn a_release_by_the_destination_takes_nothing_back() {
     world.r().break_off(None).await.unwrap();
     let source = world.pair.a.source.clone();
     until("the source has heard", || !source.overtaken().is_empty()).await;
-    let release = Release { relationship: r.as_bytes().to_vec(), volume: world.a.volume.to_string() };
+    let release = Release {
+        relationship: r.as_bytes().to_vec(),
+        volume: world.a.volume.to_string(),
+        destination: String::new(),
+    };
     let link = world.pair.b.node.wait_link(world.pair.a.node.id(), PATIENCE).await.unwrap();
     link.call(asked(Body::Release(release)), None).await.unwrap();
     assert!(source.overtaken()[0].overtaken.as_ref().is_some_and(|overtaken| overtaken.ended));

@@ -282,6 +282,10 @@ struct Busy {
 impl Reversal for Busy {
     async fn look_upstream(&self, _: &VolumeName, _: usize) {}
 
+    async fn awaits_first(&self, _: &VolumeName) -> bool {
+        false
+    }
+
     async fn prepare(&self, _: &ReverseOffer) -> Result<ReverseAccepted, MirrorError> {
         Err(TransferError::Aborted.into())
     }

@@ -97,6 +97,11 @@ async fn drill_at_the_middle<S: Storage>(seed: u64) {
     let written = trio.write(A, 5);
     trio.update(B, A).await;
     is_difference(&trio.update(C, B).await, written);
+    // What `c` showed before is kept at `a` until the next update of `b`.
+    assert_eq!((trio.pinned(A), trio.pinned(B), trio.pinned(C)), (2, 1, 1));
+    trio.update(B, A).await;
+    assert_eq!((trio.pinned(A), trio.pinned(C)), (1, 1), "with nothing written one stands for all");
+    trio.update(C, B).await;
     assert_eq!((trio.pinned(A), trio.pinned(B), trio.pinned(C)), (1, 1, 1));
 }
 

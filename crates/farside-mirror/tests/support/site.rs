@@ -22,7 +22,9 @@ use farside_peer::{
     Refusal,
 };
 use farside_platform::{Clock, ManualCores, SeededRandomness, Timestamp};
-use farside_transfer::protocol::{Begin, Body, PROTOCOL_VERSION, Request, StreamHeader, Swapped};
+use farside_transfer::protocol::{
+    Acknowledge, Begin, Body, PROTOCOL_VERSION, Request, StreamHeader, Swapped,
+};
 use farside_transfer::{
     TransferReport, TransferResult,
     source::{EncoderSettings, MemorySimilarityStore, Similarity},
@@ -289,7 +291,14 @@ impl PeerService for FaultInjector {
         if self.shares_nothing.load(Ordering::SeqCst)
             && let Ok(Request { version, body: Some(Body::Begin(begin)) }) = Request::decode(request.clone())
         {
-            let body = Some(Body::Begin(Begin { keeps_common: false, ..begin }));
+            let body = Some(Body::Begin(Begin { keeps_common: false, further: Vec::new(), ..begin }));
+            request = Request { version, body }.encode_to_vec().into();
+        }
+        if self.shares_nothing.load(Ordering::SeqCst)
+            && let Ok(Request { version, body: Some(Body::Acknowledge(told)) }) =
+                Request::decode(request.clone())
+        {
+            let body = Some(Body::Acknowledge(Acknowledge { further: Vec::new(), ..told }));
             request = Request { version, body }.encode_to_vec().into();
         }
         if self.names_all.load(Ordering::SeqCst)
@@ -463,6 +472,10 @@ impl Reversal for Starting {
 
     async fn prepared(&self, volume: &VolumeName, of: Uuid) -> Result<Option<Uuid>, MirrorError> {
         self.destination()?.prepared(volume, of).await
+    }
+
+    async fn awaits_first(&self, volume: &VolumeName) -> bool {
+        self.destination.awaits_first(volume).await
     }
 
     async fn give_way(&self, volume: &VolumeName, of: Uuid) -> Result<bool, MirrorError> {

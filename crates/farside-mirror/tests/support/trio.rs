@@ -194,10 +194,16 @@ impl<S: Storage> Trio<S> {
     /// What two sites both hold, whatever each of them calls it, and a mirror keeps at one of them at least; names at the first.
     /// What only persons keep does not count: they may delete it.
     pub(crate) fn in_common(&self, one: usize, other: usize) -> Vec<String> {
+        self.in_common_but(one, other, "")
+    }
+
+    /// The same without what only persons keep at a site under the name `but`.
+    pub(crate) fn in_common_but(&self, one: usize, other: usize, but: &str) -> Vec<String> {
         let held = |at: usize| {
             let engine = self.sites[at].disk.engine.engine();
             let root = move |s: &SnapshotInfo| engine.content_root(&self.volumes[at], s.uuid).unwrap();
             let all = self.snapshots(at).into_iter();
+            let all = all.filter(|s| s.name != but || !s.pinned_by.is_empty());
             all.map(move |s| ((root(&s), s.size_bytes), !s.pinned_by.is_empty(), s.name)).collect::<Vec<_>>()
         };
         let there = held(other);

@@ -18,14 +18,14 @@ use super::receive::Room;
 use super::resume::{self, Fate, Kept, Opened};
 use super::transfer::{NoRoom, Outcome, Transfer};
 use super::{known, named, publish, receive};
-use crate::bases::keep_common;
+use crate::bases::{keep_common, kept_for_others};
 use crate::calls::call;
 use crate::error::{TransferError, blocking, piece};
 use crate::kind::TransferKind;
 use crate::limits::{CLOSE_TIMEOUT, NODES_PART, ROOM_WAIT, ROOM_WAITS_MAX};
 use crate::protocol::convert::{self, CandidateBase, OF_SEVERAL, TransferPlan, TravellingSnapshot, Upstream};
 use crate::protocol::held::Held;
-use crate::protocol::{Acknowledge, Begin, Body, End, Plan, StagedTransfer};
+use crate::protocol::{Acknowledge, Begin, Body, Candidate, End, Plan, StagedTransfer};
 use crate::replica::Replica;
 use crate::report::{Phase, TransferReport, TransferResult};
 
@@ -167,6 +167,10 @@ impl Transfer {
                 ));
             }
         }
+        if let Some(base) = plan.base.filter(|base| published.is_none_or(|shown| shown.uuid != base.uuid)) {
+            // It may be here only for the sake of others, who need it no more.
+            self.pin_base(base.uuid).await?;
+        }
         if keeps_common || !plan.common.is_empty() {
             self.keep_common(&plan.common).await;
         }
@@ -247,6 +251,7 @@ impl Transfer {
             named_max: Some(u32::try_from(named_max).unwrap_or(u32::MAX)),
             keeps_common: true,
             left: convert::place_messages(&self.left),
+            further: self.kept_for_others().await,
         };
         if candidates.is_empty() {
             self.link.expect_bulk();
@@ -567,6 +572,13 @@ impl Transfer {
         blocking(move || publish::name_if_here(&*engine, &volume, relationship, uuid, root)).await
     }
 
+    /// Until something newer is published.
+    async fn pin_base(&self, base: Uuid) -> Result<(), TransferError> {
+        let (engine, volume) = (self.engine.clone(), self.replica.destination.clone());
+        let relationship = self.replica.relationship;
+        blocking(move || Ok::<_, TransferError>(engine.pin(&volume, base, relationship)?)).await
+    }
+
     /// What other destinations hold too is kept, and nothing that was kept so before. Without it the transfer is none the worse.
     async fn keep_common(&self, common: &[Uuid]) {
         let (engine, volume) = (self.engine.clone(), self.replica.destination.clone());
@@ -576,6 +588,18 @@ impl Transfer {
             tracing::warn!(transfer = %self.id, "cannot keep what other replicas of the same volume hold too. The update goes \
                  on; if the source is lost, this volume may follow one of them only by a comparison of everything: {error}");
         }
+    }
+
+    /// What those stand on that follow this volume. Without it the transfer is none the worse.
+    async fn kept_for_others(&self) -> Vec<Candidate> {
+        let (engine, volume) = (self.engine.clone(), self.replica.destination.clone());
+        let relationship = self.replica.relationship;
+        let kept = blocking(move || kept_for_others(&*engine, &volume, relationship)).await;
+        kept.map(|kept| kept.iter().map(|c| c.to_message()).collect()).unwrap_or_else(|error| {
+            tracing::warn!(transfer = %self.id, "cannot tell the source what those hold that follow this volume. The update goes \
+                 on; if this site is lost, they may follow the source only by a comparison of everything: {error}");
+            Vec::new()
+        })
     }
 
     async fn show(&self, last: CandidateBase) -> Result<(), TransferError> {
@@ -593,6 +617,8 @@ impl Transfer {
             volume: self.replica.source.to_string(),
             snapshot: published.uuid.as_bytes().to_vec(),
             content_root: published.content_root.0.to_vec(),
+            // Looked up since that is shown: who is brought something from here on gets nothing older.
+            further: self.kept_for_others().await,
         };
         let error = self.call(Body::Acknowledge(acknowledge.clone()), wire).await.err()?;
         tracing::warn!(transfer = %self.id, "published; the source is not told yet and keeps the old base until it \

@@ -299,6 +299,14 @@ pub fn candidates(messages: &[Candidate]) -> Result<Vec<CandidateBase>, Transfer
     messages.iter().map(CandidateBase::from_message).collect()
 }
 
+/// What a destination keeps for others.
+pub fn further(messages: &[Candidate]) -> Result<Vec<CandidateBase>, TransferError> {
+    if messages.len() > COMMON_MAX {
+        return Err(protocol(format!("{} snapshots kept for others, limit {COMMON_MAX}", messages.len())));
+    }
+    messages.iter().map(CandidateBase::from_message).collect()
+}
+
 /// The incremental of which a part is staged at the destination; none if that is nothing, or of several snapshots.
 pub fn staged_transfer(message: Option<&StagedTransfer>) -> Result<Option<Uuid>, TransferError> {
     let Some(message) = message else { return Ok(None) };

@@ -113,6 +113,9 @@ pub struct Begin {
     /// most 16.
     #[prost(message, repeated, tag = "12")]
     pub left: Vec<Hop>,
+    /// What the destination keeps for others: the source keeps what it has of that, too. See [`Acknowledge::further`].
+    #[prost(message, repeated, tag = "13")]
+    pub further: Vec<Candidate>,
 }
 
 /// What a transfer that was cut left staged at the destination.
@@ -242,6 +245,10 @@ pub struct Acknowledge {
     /// Its content root as the destination computed it.
     #[prost(bytes = "vec", tag = "5")]
     pub content_root: Vec<u8>,
+    /// What the destination keeps for others of the same volume, the newest last: bases of its own destinations, as a rule. So
+    /// that those can follow the source with a difference, the source keeps what it has of it until it is told anew. At most 16.
+    #[prost(message, repeated, tag = "6")]
+    pub further: Vec<Candidate>,
 }
 
 /// Ends a transfer. Answered by [`Nothing`].
@@ -268,6 +275,9 @@ pub struct Release {
     /// The source's volume.
     #[prost(string, tag = "2")]
     pub volume: String,
+    /// The destination's volume, if that follows another since: this is said when it has something of that one.
+    #[prost(string, tag = "3")]
+    pub destination: String,
 }
 
 /// Asks what a resync of `destination` from `volume` would start from and bring; changes nothing. Answered by

@@ -10,10 +10,10 @@ use uuid::Uuid;
 
 use super::choose::{Base, Beside, Rooted, choose_base, travelling};
 use super::common::in_common;
-use crate::bases::{readable_root, release};
+use crate::bases::{keep_further, readable_root, release};
 use crate::error::TransferError;
 use crate::kind::TransferKind;
-use crate::limits::STEPS_MAX;
+use crate::limits::{COMMON_MAX, STEPS_MAX};
 use crate::protocol::convert::{CandidateBase, TransferPlan, TravellingSnapshot};
 
 /// What a destination asked for, checked.
@@ -40,6 +40,8 @@ pub struct Asked {
     /// Other relationships of the volume, with whose destinations this one is to have a point in common; none if it does
     /// not keep any.
     pub others: Vec<Uuid>,
+    /// What the destination keeps for others itself.
+    pub further: Vec<CandidateBase>,
 }
 
 /// What will travel, and from which snapshot of this side.
@@ -62,9 +64,27 @@ pub(crate) fn prepare(
 ) -> Result<Prepared, TransferError> {
     let mut undo = Undo { engine, asked, taken: None, pinned: Vec::new() };
     let pinned = choose_and_pin(engine, clock, asked, &mut undo);
-    let Pinned { prepared, keep } = pinned.inspect_err(|_| undo.undo())?;
+    let Pinned { mut prepared, keep } = pinned.inspect_err(|_| undo.undo())?;
+    // First: one that was a base until now is kept for whoever follows the destination.
+    let most = asked.pins_left.saturating_sub(keep.len());
+    prepared.pins += keep_further_or_warn(engine, &asked.volume, asked.relationship, &asked.further, most);
     release(engine, &asked.volume, asked.relationship, &keep)?;
     Ok(prepared)
+}
+
+/// Without it the transfer is none the worse.
+fn keep_further_or_warn(
+    engine: &dyn Engine,
+    volume: &VolumeName,
+    relationship: Uuid,
+    further: &[CandidateBase],
+    most: usize,
+) -> usize {
+    keep_further(engine, volume, relationship, further, most).unwrap_or_else(|error| {
+        tracing::warn!(%relationship, %volume, "cannot keep what those hold that follow the destination. Mirrors go on; if \
+             that site is lost, they may follow this one only by a comparison of everything: {error}");
+        0
+    })
 }
 
 /// What a transfer that does not begin must not leave.
@@ -365,7 +385,7 @@ fn take_incremental(engine: &dyn Engine, clock: &dyn Clock, asked: &Asked) -> Re
 }
 
 /// The destination holds `snapshot` with `content_root`: it is the base from now on; of what the relationship had
-/// pinned only `keep` stays.
+/// pinned only `keep` stays, and of what is `further` kept there. Answers how many snapshots that are.
 pub(crate) fn move_base(
     engine: &dyn Engine,
     volume: &VolumeName,
@@ -373,12 +393,15 @@ pub(crate) fn move_base(
     snapshot: Uuid,
     content_root: ContentRoot,
     keep: &[Uuid],
-) -> Result<(), TransferError> {
+    further: &[CandidateBase],
+) -> Result<usize, TransferError> {
     let ours = engine.content_root(volume, snapshot)?;
     if ours != content_root {
         return Err(TransferError::IdentityClash { uuid: snapshot, ours, theirs: content_root });
     }
     // The new pin is durable before the old one goes: at no moment is there no base.
     engine.pin(volume, snapshot, relationship)?;
-    release(engine, volume, relationship, keep)
+    let more = keep_further_or_warn(engine, volume, relationship, further, COMMON_MAX);
+    release(engine, volume, relationship, keep)?;
+    Ok(keep.len() + more)
 }

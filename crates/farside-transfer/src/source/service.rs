@@ -20,7 +20,7 @@ use super::shared::Shared;
 use super::similarity::{Indexes, Similarity};
 use crate::error::{TransferError, blocking};
 use crate::limits::SERVED_MAX;
-use crate::protocol::convert::{self, TransferPlan};
+use crate::protocol::convert::{self, CandidateBase, TransferPlan};
 use crate::protocol::held::Held;
 use crate::protocol::stream::cut;
 use crate::protocol::{StreamHeader, check_version};
@@ -155,7 +155,8 @@ impl TransferSource {
     }
 
     /// The destination of `transfer` has published `snapshot`: it is the base from now on. Of what the relationship had pinned
-    /// only that and what is still to travel stays. Answers how many snapshots that are.
+    /// only that and what is still to travel stays, with what is `further` kept at the destination. Answers how many snapshots
+    /// that are.
     ///
     /// # Errors
     /// A refusal if a newer transfer of the relationship has begun, or the snapshot is another one here.
@@ -166,6 +167,7 @@ impl TransferSource {
         volume: &VolumeName,
         snapshot: Uuid,
         content_root: ContentRoot,
+        further: Vec<CandidateBase>,
     ) -> Result<usize, Refusal> {
         // Snapshots of the same transfer that are still to travel keep their pins.
         let travelling =
@@ -175,11 +177,11 @@ impl TransferSource {
         if let Some(plan) = travelling {
             keep.extend(plan.steps.iter().map(|s| s.uuid).skip_while(|uuid| *uuid != snapshot));
         }
-        let (engine, of, kept) = (self.shared.engine.clone(), volume.clone(), keep.len());
-        blocking(move || prepare::move_base(&*engine, &of, relationship, snapshot, content_root, &keep))
-            .await
-            .map_err(to_refusal)?;
-        Ok(kept)
+        let (engine, of) = (self.shared.engine.clone(), volume.clone());
+        let moved = blocking(move || {
+            prepare::move_base(&*engine, &of, relationship, snapshot, content_root, &keep, &further)
+        });
+        moved.await.map_err(to_refusal)
     }
 
     /// Refuses what a destination says of an earlier transfer than the relationship's newest.
