@@ -238,7 +238,8 @@ impl Shared {
             }
             heard => heard,
         };
-        let is_kept = known.is_some() || is_kept;
+        let is_known = known.is_some();
+        let is_kept = is_known || is_kept;
         if heard == Heard::Note && !is_kept {
             // A peer that makes relationships up fills no database, and gives nobody more to decide than one honest peer does.
             self.check_mirrors(peer, relationship)?;
@@ -328,9 +329,10 @@ impl Shared {
                 self.settle(&volume, &[back]).await.map_err(to_refusal)?;
                 Ok(noted(standing))
             }
-            // This side follows that one by now: no alarm. What is still kept here goes with the next version.
+            // This side follows that one by now: no alarm. What is still pinned here goes with the next version; what was taken for
+            // the mirror and is needed by another is that one's.
             _ => {
-                if is_kept {
+                if is_known || self.is_pinned(relationship, &volume).await.map_err(to_refusal)? {
                     self.keep(known).await.map_err(to_refusal)?;
                 }
                 Ok(noted(Standing::Follows))
@@ -438,6 +440,13 @@ impl Shared {
         self.show(known.clone());
         self.keep(known.clone()).await?;
         Ok(known)
+    }
+
+    /// Whether any snapshot is pinned for it.
+    async fn is_pinned(&self, relationship: Uuid, volume: &VolumeName) -> Result<bool, MirrorError> {
+        let (engine, of) = (self.engine.clone(), volume.clone());
+        let all = blocking(move || Ok::<_, MirrorError>(engine.all_snapshots(&of)?)).await?;
+        Ok(all.iter().any(|snapshot| snapshot.pinned_by.contains(&relationship)))
     }
 
     /// Whether any snapshot is pinned for it, or was taken for it.
