@@ -77,7 +77,8 @@ async fn the_old_original_first<S: Storage>(seed: u64, newer: usize, takes: Take
     let written = trio.write(B, 3);
     is_difference(&trio.update(A, B).await, since + written);
     is_difference(&trio.update(C, B).await, written);
-    // Then nothing is left of it: a base for each of the two, and what each has for the other.
+    // Then nothing is left of it: a base for each of the two, and what each has for the other. That `c` is gone is said by and by.
+    tokio::time::sleep(Duration::from_secs(60)).await;
     let written = trio.write(B, 3);
     is_difference(&trio.update(A, B).await, written);
     let kept = [A, B, C].map(|at| of_mirrors(&trio, at).len());
