@@ -11,6 +11,7 @@ use uuid::Uuid;
 use super::announcements::{beyond_message, overtaken_message};
 use super::command::{Replaced, Reply};
 use super::driver::Driver;
+use super::status::Published;
 use crate::error::{MirrorError, blocking};
 use crate::limits::BREAK_PATIENCE;
 use crate::log::LogEvent;
@@ -112,11 +113,13 @@ impl Driver {
         let ending = self.ending(&before, &[]);
         self.parts.store.end(&ending).await?;
         let (engine, relationship) = (self.parts.engine.clone(), self.relationship.clone());
+        let shown = self.current.clone();
         let undone = blocking(move || {
             let Relationship { id, destination, .. } = &relationship;
             // What was prepared for a role change that did not come was never anybody's base.
             let leaves = !matches!(relationship.swap, Some(SwapMark::Prepared { is_new: true, .. }));
-            dissolve_in_pool(&*engine, destination, *id, leaves)
+            let left = dissolve_in_pool(&*engine, destination, *id, leaves)?;
+            with_content_of(&*engine, destination, left, shown)
         });
         let left = match undone.await {
             Ok(left) => left,
@@ -183,7 +186,12 @@ impl Driver {
         };
         self.notice = None;
         let (engine, relationship) = (self.parts.engine.clone(), self.relationship.clone());
-        let left = blocking(move || leave(&*engine, &relationship.destination, relationship.id, false));
+        let shown = self.current.clone();
+        let left = blocking(move || {
+            let Relationship { id, destination, .. } = &relationship;
+            let left = leave(&*engine, destination, *id, false)?;
+            with_content_of(&*engine, destination, left, shown)
+        });
         let (left, kept) = match left.await {
             Ok(left) => (left, Ok(())),
             Err(error) => (Vec::new(), Err(error)),
@@ -203,11 +211,12 @@ impl Driver {
         let relationship = &self.relationship;
         // Where the pool could not be asked the row tells.
         let was_broken_off = self.state.work == Work::BrokenOff || relationship.broken_off_at.is_some();
+        let stands_on = self.current.as_ref();
+        let keeps_snapshot = stands_on.is_some_and(|stands_on| left.contains(&stands_on.uuid));
         let message = if was_broken_off {
-            let stands_on = self.current.as_ref();
             Body::Overtaken(Overtaken {
                 ended: true,
-                keeps_snapshot: stands_on.is_some_and(|stands_on| left.contains(&stands_on.uuid)),
+                keeps_snapshot,
                 follows: convert::place_messages(follows),
                 returned: follows.contains(&place(relationship.peer, &relationship.source)),
                 ..overtaken_message(relationship, stands_on)
@@ -215,8 +224,10 @@ impl Driver {
         } else if let Some(beyond) =
             self.overtaker().filter(|_| self.state.initialized && !self.state.resync_pending)
         {
-            // It could not be passed on any more. Of a source that nothing has come from nobody here went on.
-            Body::Overtaken(Overtaken { ended: true, ..beyond_message(relationship, Some(beyond), &[]) })
+            // It could not be passed on any more. Of a source that nothing has come from nobody here went on. It may follow this
+            // volume, which now follows another, from what both have.
+            let beyond = beyond_message(relationship, Some(beyond), &[]);
+            Body::Overtaken(Overtaken { ended: true, keeps_snapshot, ..beyond })
         } else {
             Body::Release(Release {
                 relationship: relationship.id.as_bytes().to_vec(),
@@ -268,6 +279,26 @@ pub(super) fn leave(
     }
     release_all(engine, volume, relationship)?;
     Ok(engine.all_snapshots(volume)?.iter().map(|s| s.uuid).collect())
+}
+
+/// With what was `shown`, if one of those that are `left` has its content: a person's stands for the base.
+fn with_content_of(
+    engine: &dyn Engine,
+    volume: &VolumeName,
+    mut left: Vec<Uuid>,
+    shown: Option<Published>,
+) -> Result<Vec<Uuid>, MirrorError> {
+    let Some(shown) = shown.filter(|shown| !left.contains(&shown.uuid)) else { return Ok(left) };
+    for snapshot in engine.all_snapshots(volume)? {
+        let is_equal =
+            || Ok::<_, EngineError>(engine.content_root(volume, snapshot.uuid)? == shown.content_root);
+        // What cannot be read stands for nothing.
+        if snapshot.size_bytes == shown.size_bytes && is_equal().unwrap_or(false) {
+            left.push(shown.uuid);
+            break;
+        }
+    }
+    Ok(left)
 }
 
 /// One record makes it writable; with `at` the same record takes it back to that snapshot.

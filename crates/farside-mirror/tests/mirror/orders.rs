@@ -77,7 +77,8 @@ async fn the_old_original_first<S: Storage>(seed: u64, newer: usize, takes: Take
     let written = trio.write(B, 3);
     is_difference(&trio.update(A, B).await, since + written);
     is_difference(&trio.update(C, B).await, written);
-    // Then nothing is left of it: a base for each of the two, and what each has for the other.
+    // Then nothing is left of it: a base for each of the two, and what each has for the other. That `c` is gone is said by and by.
+    tokio::time::sleep(Duration::from_secs(60)).await;
     let written = trio.write(B, 3);
     is_difference(&trio.update(A, B).await, written);
     let kept = [A, B, C].map(|at| of_mirrors(&trio, at).len());
@@ -183,6 +184,45 @@ async fn the_head_of_a_chain_follows_its_tail() {
     }
 }
 
+/// The end of a chain takes over, its middle follows it, and for some rounds nobody hears of the head; then that comes by way of the
+/// middle, and follows the end itself.
+async fn the_head_comes_last<S: Storage>(seed: u64, rounds: u64) {
+    let (mut trio, mut since) = cascade::<S>(seed, 1).await;
+    trio.break_off(C).await;
+    since += trio.write(C, 3);
+    let source = trio.sites[A].source.clone();
+    until("it is passed on", || !source.overtaken().is_empty()).await;
+    is_difference(&trio.resync(B, C).await.unwrap(), since);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    for _ in 0..rounds {
+        since += trio.write(C, 3);
+        trio.update(B, C).await;
+    }
+    since += trio.write(A, 3);
+    if rounds > 0 {
+        let refused = trio.resync(A, C).await.unwrap_err().to_string();
+        assert!(refused.contains("farside mirror resync p/v --from OTHER"), "{refused}");
+    }
+    is_difference(&trio.resync(A, B).await.unwrap(), since);
+    let written = trio.write(C, 3);
+    is_difference(&trio.resync(A, C).await.unwrap(), written);
+    is_difference(&trio.update(B, C).await, written);
+    // Whose mirror is over keeps nothing for it.
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    trio.update(A, C).await;
+    assert!(trio.sites[A].source.destinations().is_empty());
+    let kept = of_mirrors(&trio, A);
+    assert!(kept.len() <= 2, "{kept:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_head_of_a_chain_follows_by_way_of_the_middle() {
+    for (seed, rounds) in [(1350, 0), (1351, 3)] {
+        the_head_comes_last::<MemoryEngine>(seed, rounds).await;
+        the_head_comes_last::<Embedded>(seed + 100, rounds).await;
+    }
+}
+
 /// The middle of a chain is lost: its end follows its head.
 async fn the_middle_is_lost<S: Storage>(seed: u64, rounds: u64) {
     let (mut trio, mut since) = cascade::<S>(seed, rounds).await;
@@ -208,6 +248,9 @@ async fn the_old_original_last<S: Storage>(seed: u64, newer: usize, rounds: u64)
     trio.break_off(B).await;
     since += trio.write(B, 3);
     is_difference(&trio.resync(C, B).await.unwrap(), since);
+    // What was kept for the mirror that is over is let go.
+    let source = trio.sites[A].source.clone();
+    until("it is told", || source.destinations().len() == 1).await;
     for _ in 0..rounds {
         since += trio.write(B, 3);
         trio.update(C, B).await;
