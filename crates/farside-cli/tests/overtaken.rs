@@ -264,6 +264,43 @@ fn what_was_broken_off_and_deleted_out_of_touch_is_told_later() {
     assert!(!is_read_only(&sites.a, "a/w"));
 }
 
+/// The site where hosts went on forgets its mirror, and that it had to tell of it: its pool has not.
+#[test]
+fn what_was_broken_off_and_deleted_is_told_though_the_database_is_lost_before() {
+    let mut sites = Sites::two();
+    sites.mirrored("--reverse --fence");
+    assert_eq!(sites.a.stop(), Some(0));
+    sites.b.ok("mirror break b/v");
+    put(&sites.b, "b/v", 1);
+    sites.b.ok("mirror delete b/v --yes");
+    assert_eq!(roles(&sites.b, "b/v", "destination"), Vec::<Value>::new());
+    // A restart does not bring the mirror back.
+    assert_eq!(sites.b.stop(), Some(0));
+    sites.b.restart();
+    assert_eq!(roles(&sites.b, "b/v", "destination"), Vec::<Value>::new());
+    put(&sites.b, "b/v", 2);
+
+    lose_database(&mut sites.b);
+    sites.b.ok(&format!("pool import b --path {}", sites.pool("b")));
+    put(&sites.b, "b/v", 3);
+    sites.a.restart();
+    sites.pair(&sites.b, &sites.a);
+    eventually("the source is overtaken", || is_overtaken(&sites.a, "a/v"));
+    eventually("the fence falls", || is_read_only(&sites.a, "a/v"));
+    // It is there as before it was deleted, and is deleted for good once its source knows.
+    assert_eq!(role(&sites.b, "b/v", "destination")["state"], "broken-off");
+    sites.b.ok("mirror delete b/v --yes");
+    eventually("the source hears that, too", || {
+        why(&role(&sites.a, "a/v", "source")).contains("deleted that mirror")
+    });
+    let is_known =
+        || sites.b.log().lines().filter(|line| line.contains("knows that the mirror is over")).count();
+    eventually("the pool forgets it", || is_known() > 0);
+    lose_database(&mut sites.b);
+    sites.b.ok(&format!("pool import b --path {}", sites.pool("b")));
+    assert_eq!(roles(&sites.b, "b/v", "destination"), Vec::<Value>::new());
+}
+
 #[test]
 fn the_first_of_a_cascade_is_fenced_when_the_last_takes_over() {
     let sites = Sites::three();

@@ -191,7 +191,7 @@ impl Mirrors {
     /// Brings the database in line with what the pool knows of its replicas.
     async fn take_over(&self, pool_name: &str, pool: &Pool) -> Result<(), ErrorBody> {
         self.follow_replaced_peers(pool_name, pool).await?;
-        self.endings().await?;
+        let endings = self.endings().await?;
         let known = self.parts.state.relationships(None).await.map_err(Failure::into_error_body)?;
         for volume in pool.volumes() {
             let Some(replica) = volume.replica else { continue };
@@ -206,6 +206,11 @@ impl Mirrors {
                 continue;
             };
             let destination = VolumeName { pool: pool_name.to_owned(), volume: volume.name };
+            // One whose source has not heard yet that hosts went on here.
+            if replica.broken_off && endings.is_over(replica.relationship) {
+                self.dissolve(&destination, replica.relationship).await;
+                continue;
+            }
             if self.has_ended(replica.relationship)
                 && self.finish_deletion(&destination, replica.relationship).await
             {
@@ -242,15 +247,20 @@ impl Mirrors {
 
     /// A mirror was deleted, and the daemon ended before its pool knew. Answers whether it does now.
     async fn finish_deletion(&self, volume: &VolumeName, relationship: Uuid) -> bool {
+        let is_done = self.dissolve(volume, relationship).await;
+        if is_done {
+            tracing::warn!(%volume, %relationship, "finished the deletion of this mirror, which a stop of the daemon \
+                 interrupted: hosts may write to the volume");
+        }
+        is_done
+    }
+
+    async fn dissolve(&self, volume: &VolumeName, relationship: Uuid) -> bool {
         let (engine, of) = (Arc::clone(&self.parts.engine), volume.clone());
         let dissolve =
             move || dissolve_in_pool(&*engine, &of, relationship, true).map_err(Failure::into_error_body);
         match self.parts.blocking.run(dissolve).await {
-            Ok(_) => {
-                tracing::warn!(%volume, %relationship, "finished the deletion of this mirror, which a stop of the daemon \
-                     interrupted: hosts may write to the volume");
-                true
-            }
+            Ok(_) => true,
             Err(error) => {
                 tracing::error!(%volume, %relationship, "cannot finish the deletion of this mirror, which a stop of the \
                      daemon interrupted. It goes on without a schedule: {}", error.message);

@@ -341,6 +341,10 @@ impl Engine for EmbeddedEngine {
         let replica = record.map(replica_status);
         self.on(volume, |pool| pool.set_replica(&volume.volume, replica))
     }
+
+    fn end_replica_record(&self, volume: &VolumeName, relationship: Uuid) -> Result<bool, EngineError> {
+        self.on(volume, |pool| pool.end_replica(&volume.volume, relationship))
+    }
 }
 
 struct Staged {

@@ -429,6 +429,8 @@ pub trait Engine: Send + Sync + 'static {
         volume: &VolumeName,
         record: Option<ReplicaRecord>,
     ) -> Result<(), EngineError>;
+    /// Removes the replica record, durably, if it is this relationship's and broken off at this very moment. Answers whether it was.
+    fn end_replica_record(&self, volume: &VolumeName, relationship: Uuid) -> Result<bool, EngineError>;
 }
 
 /// Refuses what no tree has, and more than [`FINGERPRINTS_MAX`] at once.

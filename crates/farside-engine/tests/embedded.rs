@@ -126,6 +126,34 @@ fn a_replica_goes_back_to_a_snapshot_and_is_broken_off_in_one_record() {
 }
 
 #[test]
+fn a_record_ends_only_for_the_mirror_that_was_broken_off() {
+    let disk = SimulatedDisk::new("engine", 24 << 20).without_history();
+    let engine_a = engine(Pool::create(Arc::new(disk.clone()), options(1)).expect("a pool"));
+    let volume: VolumeName = "p/v".parse().expect("a name");
+    engine_a.create_volume(&volume, SIZE).expect("a volume");
+    let [ended, other] = [9, 8].map(Uuid::from_u128);
+    let record = |relationship, broken_off| ReplicaRecord {
+        relationship,
+        peer: [1; 32],
+        source: "q/db".into(),
+        broken_off,
+    };
+    // What took its place meanwhile stays, and so does what follows again.
+    for stays in [None, Some(record(other, true)), Some(record(ended, false))] {
+        engine_a.set_replica_record(&volume, stays.clone()).expect("set");
+        assert!(!engine_a.end_replica_record(&volume, ended).expect("asked"));
+        assert_eq!(engine_a.replica_record(&volume).expect("read"), stays);
+    }
+    engine_a.set_replica_record(&volume, Some(record(ended, true))).expect("set");
+    assert!(engine_a.end_replica_record(&volume, ended).expect("asked"));
+    drop(engine_a);
+    let engine_b = engine(Pool::open(Arc::new(disk.image()), options(2)).expect("it opens"));
+    assert_eq!(engine_b.replica_record(&volume).expect("read"), None, "durable when it returned");
+    let missing = engine_b.end_replica_record(&"q/v".parse().expect("a name"), ended);
+    assert!(matches!(missing, Err(EngineError::NotFound { .. })), "a pool that is not open: {missing:?}");
+}
+
+#[test]
 fn fingerprints_of_subtrees_are_those_of_the_blocks_below() {
     let disk = SimulatedDisk::new("engine", 48 << 20).without_history();
     let pool = Pool::create(Arc::new(disk), options(1)).expect("a pool");

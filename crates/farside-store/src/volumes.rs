@@ -451,6 +451,25 @@ impl Pool {
         })
     }
 
+    /// Removes what a volume remembers of a relationship that it was broken off from. Answers whether it did; what became of the
+    /// volume since is left as it is.
+    pub fn end_replica(&self, volume: &str, relationship: Uuid) -> Result<bool> {
+        let is_it = |replica: &Replica| {
+            replica.broken_off && replica.relationship == relationship.as_bytes().as_slice()
+        };
+        let ended = self.change(|state| {
+            let found = find_volume(state, volume)?;
+            if !found.replica.as_ref().is_some_and(is_it) {
+                return Err(StoreError::NotFound(format!("relationship {relationship} of {volume}")));
+            }
+            Ok((Change::SetReplica(SetReplica { volume: found.id, replica: None }), ()))
+        });
+        match ended {
+            Err(StoreError::NotFound(_)) => Ok(false),
+            ended => ended.map(|()| true),
+        }
+    }
+
     /// The content root of a snapshot; from metadata only.
     pub fn content_root(&self, volume: &str, uuid: Uuid) -> Result<ContentRoot> {
         let version = {

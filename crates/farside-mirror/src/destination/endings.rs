@@ -1,8 +1,8 @@
 //! Mirrors of this site that are no more, and of which their sources have not heard: each is told at the next session, and
 //! again until it has answered, also after a restart.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use farside_peer::{PeerId, PeerLink};
 use farside_transfer::calls::call;
@@ -26,6 +26,8 @@ pub struct Endings {
     source: Arc<SourceService>,
     store: Arc<dyn EndingStore>,
     tasks: Mutex<HashMap<Uuid, JoinHandle<()>>>,
+    /// Relationships that are over, as far as this process knows.
+    over: Mutex<HashSet<Uuid>>,
 }
 
 impl Endings {
@@ -37,7 +39,7 @@ impl Endings {
     ) -> Result<Endings, MirrorError> {
         let mut all = store.endings().await?;
         all.sort_by_key(|ending| ending.at);
-        let endings = Endings { links, source, store, tasks: Mutex::default() };
+        let endings = Endings { links, source, store, tasks: Mutex::default(), over: Mutex::default() };
         let too_many = all.len().saturating_sub(ENDINGS_MAX);
         for (index, ending) in all.into_iter().enumerate() {
             if index < too_many {
@@ -60,14 +62,31 @@ impl Endings {
         Ok(())
     }
 
+    /// Whether a relationship is over. The pool may still have its record, as *broken off*, until its source has heard that: should
+    /// this site lose its database before, the pool knows what is to be told.
+    pub fn is_over(&self, relationship: Uuid) -> bool {
+        self.over().contains(&relationship)
+    }
+
+    /// It is in force: one that gave way to another may come again.
+    pub(crate) fn is_in_force(&self, relationship: Uuid) {
+        self.over().remove(&relationship);
+    }
+
+    fn over(&self) -> MutexGuard<'_, HashSet<Uuid>> {
+        self.over.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// It did not come about: nobody is told.
     pub(crate) async fn forget(&self, relationship: Uuid) -> Result<(), MirrorError> {
+        self.over().remove(&relationship);
         self.store.remove_ending(relationship).await
     }
 
     /// Begins to tell of one that the store knows.
     pub(crate) fn tell(&self, ending: Ending) {
         let id = ending.relationship;
+        self.over().insert(id);
         let task = tokio::spawn(tell(self.links.clone(), self.source.clone(), self.store.clone(), ending));
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         tasks.retain(|_, task| !task.is_finished());
@@ -104,7 +123,7 @@ async fn tell(
             continue;
         }
         let told = match tell_once(&*link, &source, &mut ending).await {
-            Ok(Told::ForGood) => store.remove_ending(relationship).await.map(|()| Told::ForGood),
+            Ok(Told::ForGood) => for_good(&source, &*store, &ending).await,
             Ok(Told::ForNow) => store.keep_ending(&ending).await.map(|()| Told::ForNow),
             Err(error) => Err(error),
         };
@@ -152,8 +171,28 @@ async fn awaits_another(source: &SourceService, ending: &Ending) -> bool {
 enum Told {
     ForGood,
     /// It followed another and has gone on itself since, or the source does not know yet that it follows the source by way of
-    /// that: what becomes of it next is to be told, too.
+    /// that: what becomes of it next is to be told, too. Or its pool is away, and has it as *broken off*.
     ForNow,
+}
+
+/// The source knows. The pool first: what it still has would be told again as news by a database that knows nothing of it.
+async fn for_good(
+    source: &SourceService,
+    store: &dyn EndingStore,
+    ending: &Ending,
+) -> Result<Told, MirrorError> {
+    let is_clear = match &ending.message {
+        Body::Overtaken(kept) if kept.follows.is_empty() && kept.beyond.is_empty() => {
+            source.forget_replica(ending.relationship, kept.destination.parse().ok()).await?
+        }
+        _ => true,
+    };
+    if !is_clear {
+        store.keep_ending(ending).await?;
+        return Ok(Told::ForNow);
+    }
+    store.remove_ending(ending.relationship).await?;
+    Ok(Told::ForGood)
 }
 
 async fn tell_once(

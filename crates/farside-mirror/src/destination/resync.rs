@@ -195,7 +195,7 @@ impl Destination {
     ) -> Result<Relationship, MirrorError> {
         let (engine, of) = (self.parts.engine.clone(), destination.clone());
         let record = blocking(move || engine.volume(&of).and_then(|_| engine.replica_record(&of))).await?;
-        let id = match record {
+        let id = match record.filter(|known| !self.parts.endings.is_over(known.relationship)) {
             None => self.new_id(),
             Some(known) if known.peer == peer.0 && known.source == source.to_string() => known.relationship,
             Some(known) => return Err(other_source(&destination, &known.source)),

@@ -117,7 +117,9 @@ impl Destination {
         let (engine, volume) = (self.parts.engine.clone(), row.destination.clone());
         // What cannot be asked now is asked by its driver again.
         let record = blocking(move || engine.replica_record(&volume)).await.ok().flatten();
-        let Some(record) = record.filter(|record| record.relationship != row.id) else { return Ok(row) };
+        let is_other =
+            |r: &ReplicaRecord| r.relationship != row.id && !self.parts.endings.is_over(r.relationship);
+        let Some(record) = record.filter(is_other) else { return Ok(row) };
         let Ok(source) = record.source.parse() else { return Ok(row) };
         let known = Relationship {
             options: row.options.clone(),
@@ -239,8 +241,10 @@ impl Destination {
             source: of.to_string(),
             broken_off: false,
         };
-        let (id, made) =
-            blocking(move || prepare_replica(&*engine, &*clock, &to, size_bytes, new_id, wanted)).await?;
+        let endings = self.parts.endings.clone();
+        let is_over = move |id| endings.is_over(id);
+        let prepare = move || prepare_replica(&*engine, &*clock, &to, size_bytes, new_id, wanted, is_over);
+        let (id, made) = blocking(prepare).await?;
         let relationship =
             Relationship { options, ..Relationship::new(id, peer, source, destination.clone(), schedule) };
         if let Err(error) = self.parts.store.save(&relationship).await {
@@ -425,6 +429,7 @@ fn prepare_replica(
     size_bytes: u64,
     new_id: Uuid,
     record: impl Fn(Uuid) -> ReplicaRecord,
+    is_over: impl Fn(Uuid) -> bool,
 ) -> Result<(Uuid, Made), MirrorError> {
     let mut made = Made::Record;
     match engine.volume(volume) {
@@ -433,7 +438,7 @@ fn prepare_replica(
             made = Made::Volume;
         }
         Err(error) => return Err(error.into()),
-        Ok(_) => match engine.replica_record(volume)? {
+        Ok(_) => match engine.replica_record(volume)?.filter(|known| !is_over(known.relationship)) {
             Some(known) if known.broken_off => {
                 return Err(MirrorError::State(format!(
                     "{volume} was broken off from {}; what was written to it since would be lost. Nothing was \

@@ -118,7 +118,8 @@ impl Destination {
         let _reserved = ReservedSlot::take(self, volume)?;
         let relationship = self.to_follow(*peer, source.clone(), volume.clone(), schedule.clone()).await?;
         let (engine, at) = (self.parts.engine.clone(), volume.clone());
-        let is_remembered = blocking(move || engine.replica_record(&at)).await?.is_some();
+        let record = blocking(move || engine.replica_record(&at)).await?;
+        let is_remembered = record.is_some_and(|r| !self.parts.endings.is_over(r.relationship));
         let id = if is_remembered { relationship.id } else { offer.reverse };
         // A row is replaced by its id.
         if !is_remembered && self.parts.store.knows(id).await? {

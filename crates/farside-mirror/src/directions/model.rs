@@ -605,13 +605,17 @@ impl World {
                 world.is_pool_open[x] = true;
             }
             Step::LoseDatabase(x) => {
-                // What nobody else remembers is lost with it: a mirror that was deleted at its destination, or that was
-                // released at its source before it heard of the break.
+                // What nobody else remembers is lost with it: a mirror that makes room for another, or that was released at its
+                // source before it heard of the break. Of one that was deleted after the break the pool remembers it.
                 let is_only_memory = (0..SITES).any(|y| {
                     let (own, of_source) = (&self.mirrors[x][y], &self.mirrors[y][x]);
                     let is_untold = own.at_destination == AtDestination::Broken && !own.told;
                     let is_forgotten = !own.is_known && !own.is_kept;
-                    own.ending.is_some()
+                    let is_in_pool = own.ending.is_some_and(|ending| {
+                        let is_new = !ending.is_repeated && self.record(x).is_none() && !is_forgotten;
+                        ending.said == Said::Ended && ending.follows == Sites::default() && is_new
+                    });
+                    (own.ending.is_some() && !is_in_pool)
                         || (is_untold && is_forgotten)
                         || of_source.mark.is_some_and(|mark| mark.ended || !of_source.is_kept)
                 });
@@ -624,6 +628,9 @@ impl World {
                     (row[x].has_said, row[x].line_said) = (None, Sites::default());
                 }
                 for own in &mut world.mirrors[x] {
+                    if own.ending.take().is_some() {
+                        own.at_destination = AtDestination::Broken;
+                    }
                     (own.beyond, own.has_said) = (Sites::default(), None);
                     (own.is_told_lost, own.told) = (own.told || own.is_told_lost, false);
                     // The break itself is in the pool.

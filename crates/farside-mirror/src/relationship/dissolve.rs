@@ -244,7 +244,8 @@ impl Driver {
 }
 
 /// Ends a replica in the pool: hosts may write from here on, and nothing is kept for the relationship; its bases stay as a person's
-/// if it `leaves` any. Each part may find its work done. Answers which snapshots are left.
+/// if it `leaves` any. That hosts had gone on there stays in the pool until the source has heard it
+/// ([`Endings`](crate::Endings)). Each part may find its work done. Answers which snapshots are left.
 pub fn dissolve_in_pool(
     engine: &dyn Engine,
     volume: &VolumeName,
@@ -255,7 +256,7 @@ pub fn dissolve_in_pool(
         tracing::warn!(%volume, "cannot discard staged content; it only holds space: {error}");
     }
     let record = engine.replica_record(volume)?;
-    if record.is_some_and(|record| record.relationship == relationship) {
+    if record.is_some_and(|record| record.relationship == relationship && !record.broken_off) {
         engine.set_replica_record(volume, None)?;
     }
     if leaves {

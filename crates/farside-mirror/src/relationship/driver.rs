@@ -107,7 +107,7 @@ pub(super) struct Driver {
     pub(super) told: Option<Overtaken>,
     /// Whether the source has heard that.
     pub(super) heard: watch::Receiver<Heard>,
-    /// Whether the source was known to follow this volume when it was told last.
+    /// Whether the source was known to follow this volume, when that was looked at last.
     pub(super) was_followed: bool,
     /// What the volume followed until it was to follow this source, where that is not among it.
     pub(super) left: Vec<Place>,
@@ -155,6 +155,7 @@ impl Driver {
         ports: Ports,
         own: mpsc::WeakSender<Command>,
     ) -> Driver {
+        parts.endings.is_in_force(relationship.id);
         let ticker = Ticker::new(relationship.schedule.clone(), ClockReading::of(&*parts.clock), at_once);
         let state = RelationshipState {
             initialized: false,

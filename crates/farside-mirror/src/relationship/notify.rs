@@ -126,8 +126,10 @@ impl Driver {
     /// Who has been overtaken here has changed: what follows from it for the source of this volume.
     pub(super) fn on_overtaken_change(&mut self) {
         if self.state.work == Work::BrokenOff {
-            // What the source knows is another thing by now, and it says which.
-            if self.is_followed() != self.was_followed {
+            let is_followed = self.is_followed();
+            if std::mem::replace(&mut self.was_followed, is_followed) && !is_followed {
+                // What it has come to there is another thing by now. It knew of the break when it followed: that is no news.
+                self.relationship.told = true;
                 self.send_notice();
             }
             return;

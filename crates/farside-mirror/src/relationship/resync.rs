@@ -67,7 +67,10 @@ impl Driver {
             self.notice = None;
             let (engine, relationship) = (self.parts.engine.clone(), pending.clone());
             let before_this = replaces.as_ref().map(|replaced| replaced.relationship);
-            if let Err(error) = blocking(move || follow(&*engine, &relationship, base, before_this)).await {
+            let endings = self.parts.endings.clone();
+            let is_over = move |id| endings.is_over(id);
+            let follow = move || follow(&*engine, &relationship, base, before_this, is_over);
+            if let Err(error) = blocking(follow).await {
                 if let Err(error) = self.parts.store.save(&before).await {
                     tracing::warn!(relationship = %before.id, "the state database could not record that the resync \
                          was given up; the volume is unchanged. After a restart the mirror may try the resync once \
@@ -217,16 +220,19 @@ impl Driver {
 }
 
 /// Pins the base and makes the volume a replica, in this order: nothing relies on what is not kept. It may have been another
-/// relationship's until now, `replaces`.
+/// relationship's until now, `replaces`, or have been in one that is over.
 fn follow(
     engine: &dyn Engine,
     relationship: &Relationship,
     base: Uuid,
     replaces: Option<Uuid>,
+    is_over: impl Fn(Uuid) -> bool,
 ) -> Result<(), MirrorError> {
     let volume = &relationship.destination;
     let record = engine.replica_record(volume)?;
-    let may_go = |r: &ReplicaRecord| r.relationship == relationship.id || Some(r.relationship) == replaces;
+    let may_go = |r: &ReplicaRecord| {
+        r.relationship == relationship.id || Some(r.relationship) == replaces || is_over(r.relationship)
+    };
     if let Some(other) = record.filter(|r| !may_go(r)) {
         return Err(MirrorError::State(format!(
             "{volume} is the replica of another volume, {}. Nothing was changed. To end that mirror and keep the \

@@ -3,12 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use farside_engine::{ReplicaRecord, VolumeName};
+use farside_engine::{EngineError, ReplicaRecord, VolumeName};
 use farside_peer::{PeerId, Refusal};
 use farside_platform::Timestamp;
 use farside_transfer::limits::HOPS_MAX;
 use farside_transfer::protocol::convert::{Place, Upstream, UpstreamOvertaken};
 use farside_transfer::refusal::refusal;
+use uuid::Uuid;
 
 use super::refusal::to_refusal;
 use super::service::SourceService;
@@ -74,6 +75,28 @@ impl SourceService {
             Some(reversal) => reversal.awaits_first(volume).await,
             None => false,
         }
+    }
+
+    /// The source of a mirror that is over knows that: the pool need not remember it any more. Answers whether it does not; where its
+    /// pool is away nobody can tell.
+    pub(crate) async fn forget_replica(
+        &self,
+        relationship: Uuid,
+        named: Option<VolumeName>,
+    ) -> Result<bool, MirrorError> {
+        let engine = self.shared.engine.clone();
+        blocking(move || {
+            let volumes = engine.volumes()?;
+            let is_open = named.is_none_or(|named| volumes.iter().any(|v| v.pool == named.pool));
+            for volume in &volumes {
+                match engine.end_replica_record(volume, relationship) {
+                    Ok(false) | Err(EngineError::NotFound { .. }) => {}
+                    ended => return Ok(ended?),
+                }
+            }
+            Ok::<_, MirrorError>(is_open)
+        })
+        .await
     }
 
     /// What follows a volume here, as far as it has said.

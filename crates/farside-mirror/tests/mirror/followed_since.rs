@@ -287,3 +287,42 @@ async fn who_follows_one_that_cannot_be_heard_is_no_comfort() {
     tokio::time::sleep(LONG).await;
     assert_eq!(here.fenced(), [trio.volumes[A].clone()], "hosts write at c");
 }
+
+/// Until its source has heard of the break the pool remembers a mirror that was deleted. It stands in nothing's way, and goes when it
+/// is told; what the volume follows by then does not.
+async fn deleted_before_it_was_told<S: Storage>(seed: u64) {
+    let mut trio = Trio::<S>::new(seed, SIZE).await;
+    trio.snapshot(A, "first");
+    trio.copy(B, A).await;
+    trio.copy(C, A).await;
+    let record =
+        |trio: &Trio<S>| trio.sites[B].disk.engine.engine().replica_record(&trio.volumes[B]).unwrap();
+    trio.network.cut("a", "b");
+    trio.break_off(B).await;
+    trio.write(B, 2);
+    let deleted = trio.mirror(B).status().relationship.id;
+    trio.sites[B].destination.delete(&trio.volumes[B]).await.unwrap();
+    assert!(record(&trio).is_some_and(|r| r.relationship == deleted && r.broken_off));
+    trio.crash(B, seed).await;
+    trio.network.cut("a", "b");
+    assert!(trio.sites[B].destination.mirrors().is_empty());
+    trio.resync(B, C).await.unwrap();
+    let followed = record(&trio).unwrap();
+    assert!(followed.relationship != deleted && !followed.broken_off);
+    trio.network.heal("a", "b");
+    let here = trio.sites[A].source.clone();
+    until("it is heard", || here.overtaken().iter().any(|r| r.id == deleted)).await;
+    tokio::time::sleep(LONG).await;
+    assert_eq!(record(&trio), Some(followed));
+    // Deleted once more, and told at once: nothing is left of it.
+    trio.break_off(B).await;
+    trio.sites[B].destination.delete(&trio.volumes[B]).await.unwrap();
+    tokio::time::sleep(LONG).await;
+    assert_eq!(record(&trio), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mirror_that_was_deleted_untold_stays_in_the_pool_until_it_is_told() {
+    deleted_before_it_was_told::<MemoryEngine>(1250).await;
+    deleted_before_it_was_told::<Embedded>(1251).await;
+}

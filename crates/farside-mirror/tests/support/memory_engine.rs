@@ -754,6 +754,14 @@ impl Engine for MemoryEngine {
             Ok(())
         })
     }
+
+    fn end_replica_record(&self, name: &VolumeName, relationship: Uuid) -> Result<bool, EngineError> {
+        if self.faults.lock().fails_records {
+            return Err(EngineError::Io("the device failed".into()));
+        }
+        let is_it = |record: &mut ReplicaRecord| record.relationship == relationship && record.broken_off;
+        self.with(name, |volume| Ok(volume.record.take_if(is_it).is_some()))
+    }
 }
 
 struct Staged {

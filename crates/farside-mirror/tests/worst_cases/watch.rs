@@ -540,6 +540,10 @@ impl Engine for WatchedEngine {
     ) -> Result<(), EngineError> {
         self.observer.around("set record", || self.inner.set_replica_record(volume, record))
     }
+
+    fn end_replica_record(&self, volume: &VolumeName, relationship: Uuid) -> Result<bool, EngineError> {
+        self.observer.around("end record", || self.inner.end_replica_record(volume, relationship))
+    }
 }
 
 struct WatchedStaged {
