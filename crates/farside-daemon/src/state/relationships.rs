@@ -541,7 +541,11 @@ mod tests {
         mirror.told = true;
         of_pool.save(&mirror).await.unwrap();
         assert_eq!(of_pool.relationships().await.unwrap(), vec![mirror.clone()]);
-        let release = Release { relationship: mirror.id.as_bytes().to_vec(), volume: "a/v".into() };
+        let release = Release {
+            relationship: mirror.id.as_bytes().to_vec(),
+            volume: "a/v".into(),
+            destination: "q/r".into(),
+        };
         let ending = Ending {
             relationship: mirror.id,
             peer: mirror.peer,
