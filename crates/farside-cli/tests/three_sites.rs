@@ -192,3 +192,29 @@ fn replicas_of_different_moments_have_a_point_in_common_when_the_original_is_los
     let is_shown = |s: &Value| image(&c, &format!("w/v@{}", s["name"].as_str().unwrap())) == shown;
     assert!(kept.any(is_shown), "what only the newer one had");
 }
+
+/// The old original follows the one that took over before the other replica does, which was cut off for some updates.
+#[test]
+fn a_replica_follows_after_the_old_original_with_a_difference() {
+    let Trio { pair, c } = Trio::fan_out();
+    let (a, b) = (&pair.a, &pair.b);
+    put(a, "p/v", 0, 4, 50);
+    b.ok("mirror update q/v");
+    put(a, "p/v", 8, 4, 51);
+    c.ok("mirror update w/v");
+    b.ok("mirror break q/v");
+    put(b, "q/v", 16, 4, 52);
+    a.ok("mirror resync p/v --from b:q/v");
+    for round in 0..3 {
+        put(b, "q/v", 24 + 8 * round, 4, 53 + round);
+        a.ok("mirror update p/v");
+    }
+    let kept = b.json("snapshot list q/v");
+    assert_eq!(kept.as_array().unwrap().len(), 2, "the base, and what c holds: {kept}");
+    c.ok("mirror resync w/v --from b:q/v");
+    was_difference(&c, "w/v", 24);
+    assert_eq!(image(&c, "w/v"), image(b, "q/v"));
+    put(b, "q/v", 64, 4, 60);
+    a.ok("mirror update p/v");
+    assert_eq!(image(a, "p/v"), image(b, "q/v"));
+}

@@ -544,7 +544,7 @@ mod tests {
         let release = Release {
             relationship: mirror.id.as_bytes().to_vec(),
             volume: "a/v".into(),
-            ..Release::default()
+            destination: "q/r".into(),
         };
         let ending = Ending {
             relationship: mirror.id,

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use farside_engine::VolumeName;
+use farside_engine::{ReplicaRecord, VolumeName};
 use farside_peer::{PeerId, PeerLink, Refusal};
 use farside_transfer::TransferKind;
 use farside_transfer::bases::{common_of, is_kept_for, release_all};
@@ -231,18 +231,23 @@ impl Shared {
     /// itself a replica, those of its own source; and if it was one, until it was broken off, that source, which may follow by
     /// way of the destination.
     async fn others_of(&self, relationship: Uuid, volume: &VolumeName) -> Result<Vec<Uuid>, MirrorError> {
-        let mut others: Vec<Uuid> = {
-            let tables = self.tables();
-            let of = tables.relationships.get(&relationship).map(|r| (r.peer, r.destination.clone()));
-            // One that was over is of the same place, as long as nobody has decided.
-            let is_other = |r: &&SourceRelationship| {
-                r.source == *volume && r.id != relationship && Some((r.peer, r.destination.clone())) != of
-            };
-            tables.relationships.values().filter(is_other).map(|r| r.id).collect()
+        let (engine, at) = (self.engine.clone(), volume.clone());
+        let record = blocking(move || engine.replica_record(&at)).await?;
+        let tables = self.tables();
+        let of = tables.relationships.get(&relationship).map(|r| (r.peer, r.destination.clone()));
+        // One that was over is of the same place, as long as nobody has decided.
+        let is_other = |r: &&SourceRelationship| {
+            r.source == *volume && r.id != relationship && Some((r.peer, r.destination.clone())) != of
         };
-        let (engine, of) = (self.engine.clone(), volume.clone());
-        let record = blocking(move || engine.replica_record(&of)).await?;
-        others.extend(record.map(|r| if r.broken_off { r.relationship } else { common_of(r.relationship) }));
+        let mut others: Vec<Uuid> = tables.relationships.values().filter(is_other).map(|r| r.id).collect();
+        let is_itself = |r: &ReplicaRecord| {
+            of.as_ref().is_some_and(|(peer, volume)| r.peer == peer.0 && r.source == volume.to_string())
+        };
+        match record {
+            Some(record) if !record.broken_off => others.push(common_of(record.relationship)),
+            Some(record) if !is_itself(&record) => others.push(record.relationship),
+            _ => {}
+        }
         Ok(others)
     }
 

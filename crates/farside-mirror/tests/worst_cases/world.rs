@@ -7,6 +7,7 @@ use farside_check::{CheckOptions, Severity};
 use farside_engine::{BLOCK_BYTES, Engine, SnapshotInfo, VolumeName};
 use farside_link::LinkSettings;
 use farside_mirror::{MemoryStore, Mirror, Schedule};
+use farside_transfer::bases::common_of;
 use farside_transfer::{TransferKind, TransferReport};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -161,6 +162,10 @@ impl World {
         for side in [source, destination] {
             let mut all = self.snapshots(side);
             all.retain(|s| !s.name.starts_with("rescue-"));
+            // What the destination kept for this side itself, before the direction changed, goes with the next update.
+            let of_before = all.len();
+            all.retain(|s| side != source || s.pinned_by != [common_of(id)]);
+            assert!(of_before - all.len() <= 1, "more than one: {all:?}");
             let orphans = all.len();
             all.retain(|s| !self.has_orphan || s.pinned_by.contains(&id));
             assert!(orphans - all.len() <= 1);
