@@ -496,3 +496,56 @@ fn while_everything_changes_nothing_is_called_damaged() {
     });
     assert!(rounds > 0 && points > 0, "{rounds} scrubs, {points} points");
 }
+
+/// Between any two reads of the device hosts overwrite, snapshots come and go, and so many points follow that places are used again:
+/// what was looked up a moment ago lies elsewhere then, and its place has something else.
+#[test]
+fn what_changes_between_two_reads_is_not_called_damaged() {
+    for seed in 20..24 {
+        let disk = SimulatedDisk::new("changing", 24 << 20).without_history();
+        let pool = Pool::create(Arc::new(disk.clone()), options(seed)).expect("a pool");
+        pool.create_volume("v", 40_000 * BLOCK).expect("a volume");
+        let v = pool.open_volume("v").expect("it opens");
+        let mut random = SmallRng::seed_from_u64(seed);
+        for block in 0..1500 {
+            v.write(block * 20 * BLOCK, &content(block)).expect("a write");
+        }
+        let (mut number, mut stamp) = (0, 1 << 32);
+        let mut scrubbing = pool.begin_scrub().expect("it begins").in_batches_of(400);
+        let damaged_before = place_of_in(&disk, 24 << 20, &content(1499));
+        let mut goes_on = true;
+        while goes_on {
+            let step = scrubbing.step(&mut |_| {
+                if random.random_range(0..3) > 0 {
+                    return;
+                }
+                for _ in 0..random.random_range(0..300) {
+                    stamp += 1;
+                    v.write(random.random_range(0..1498) * 20 * BLOCK, &content(stamp)).expect("a write");
+                }
+                if random.random_range(0..4) == 0 {
+                    number += 1;
+                    snapshot(&pool, "v", &format!("s{number}"), number);
+                    let old: Vec<Uuid> =
+                        pool.snapshots("v").expect("snapshots").iter().map(|s| s.uuid).collect();
+                    for uuid in &old[..old.len().saturating_sub(2)] {
+                        pool.delete_snapshot("v", *uuid).expect("deleted");
+                    }
+                    pool.reap_all().expect("reaped");
+                }
+                for _ in 0..random.random_range(0..4) {
+                    pool.consistency_point().expect("a point");
+                }
+            });
+            goes_on = step.unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        }
+        assert_eq!(scrubbing.findings(), &ScrubFindings::default(), "seed {seed}");
+        // And what is damaged is found all the same.
+        flip(&disk, damaged_before);
+        assert_eq!(scrub(&pool).damaged_places, 1, "seed {seed}");
+    }
+}
+
+fn place_of_in(disk: &SimulatedDisk, bytes: u64, wanted: &[u8]) -> u64 {
+    (0..bytes / BLOCK).find(|place| disk.peek(place * BLOCK, 4096) == wanted).expect("it lies somewhere")
+}
