@@ -72,6 +72,8 @@ pub struct Scrub {
     last: Option<Current>,
     /// Whether the step under way holds the maintenance lock, so that no point changes trees.
     is_still: bool,
+    /// Bytes read meanwhile, of which nobody was told.
+    untold_bytes: u64,
     /// Versions made after everything that could hold what is not read yet: they need not be looked at.
     limit: Option<u64>,
     seen: Seen,
@@ -146,6 +148,7 @@ impl Pool {
             current: None,
             last: None,
             is_still: false,
+            untold_bytes: 0,
             limit: None,
             seen: Seen::default(),
             batch: Vec::new(),

@@ -93,6 +93,11 @@ impl Scrub {
         let outcome = if tree.root.is_hole() { Ok(true) } else { walk.descend(tree.level, 0, &tree.root) };
         let (stopped_at, mut gathered, marked) = (walk.stopped_at, walk.gathered, walk.marked);
         let was_still = std::mem::take(&mut self.is_still);
+        drop(still);
+        match std::mem::take(&mut self.untold_bytes) {
+            0 => {}
+            untold => pace(untold),
+        }
         match outcome {
             Ok(_) => self.restarts = 0,
             Err(Stop::Changed) if !was_still => {
@@ -278,6 +283,11 @@ impl Walk<'_> {
 
     fn told(&mut self, bytes: usize) {
         self.scrub.read_bytes += bytes as u64;
-        (self.pace)(bytes as u64);
+        // With a lock held nobody is made to wait for it.
+        if self.scrub.is_still {
+            self.scrub.untold_bytes += bytes as u64;
+        } else {
+            (self.pace)(bytes as u64);
+        }
     }
 }
