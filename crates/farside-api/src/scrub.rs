@@ -10,6 +10,8 @@ use crate::Timestamp;
 pub enum ScrubState {
     /// It reads. After a restart it goes on by itself.
     Running,
+    /// It goes on as soon as its pool is open.
+    Waiting,
     /// It was stopped; the next one goes on from there.
     Stopped,
     /// It could not go on; `error` says why. The next one goes on from there.

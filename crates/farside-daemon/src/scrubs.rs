@@ -55,6 +55,14 @@ struct Entry {
 }
 
 impl Entry {
+    fn document(&self) -> Document {
+        let mut document = self.progress.document();
+        if document.state == ScrubState::Running && !self.is_alive() {
+            document.state = ScrubState::Waiting;
+        }
+        document
+    }
+
     fn is_alive(&self) -> bool {
         self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
@@ -135,12 +143,12 @@ impl Scrubs {
 
     /// The scrub of a pool that runs, or ran last.
     pub(crate) fn status(&self, pool: &str) -> Option<Document> {
-        self.entries.lock().get(pool).map(|entry| entry.progress.document())
+        self.entries.lock().get(pool).map(Entry::document)
     }
 
     /// Of each pool that had one.
     pub(crate) fn list(&self) -> Vec<Document> {
-        self.entries.lock().values().map(|entry| entry.progress.document()).collect()
+        self.entries.lock().values().map(Entry::document).collect()
     }
 
     /// Begins one, goes on with one, or changes the rate of the one that runs. It blocks.
@@ -273,7 +281,17 @@ impl Scrubs {
                 total_bytes = document.total_bytes,
                 "the scrub goes on"
             ),
-            Err(error) => tracing::warn!(pool = name, "the scrub does not go on: {}", error.message),
+            Err(error) => {
+                tracing::warn!(
+                    pool = name,
+                    "the scrub does not go on: {}. farside pool scrub {name} tries it again",
+                    error.message
+                );
+                if let Some(entry) = self.entries.lock().get(name) {
+                    let now = crate::convert::time(self.clock.now());
+                    entry.progress.kept.lock().end(Some(error.message), now);
+                }
+            }
         }
     }
 

@@ -556,3 +556,91 @@ fn what_changes_between_two_reads_is_not_called_damaged_and_damage_is_not_missed
         assert!(findings.damage.iter().all(|d| d.count == 1 && d.kind == DamageKind::Data), "seed {seed}");
     }
 }
+
+/// All blocks were looked up, and before they are read all of them are overwritten and their places have something else.
+#[test]
+fn places_that_are_used_again_between_the_look_and_the_read_are_not_called_damaged() {
+    let disk = SimulatedDisk::new("used-again", 24 << 20).without_history();
+    let pool = Pool::create(Arc::new(disk.clone()), options(30)).expect("a pool");
+    pool.create_volume("v", 2000 * BLOCK).expect("a volume");
+    let v = pool.open_volume("v").expect("it opens");
+    write(&v, 0, 2000, 0);
+    let mut scrubbing = pool.begin_scrub().expect("it begins");
+    while scrubbing.held_blocks() == 0 {
+        assert!(scrubbing.step(&mut |_| {}).expect("a step"));
+    }
+    assert_eq!(scrubbing.held_blocks(), 2000);
+    let first = disk.peek(0, (24 << 20) as usize);
+    for round in 1..=4 {
+        write(&v, 0, 2000, round * 1_000_000);
+        pool.consistency_point().expect("a point");
+    }
+    let now = disk.peek(0, (24 << 20) as usize);
+    let old: BTreeSet<Vec<u8>> = (0..2000).map(content).collect();
+    let is_used_again = |(a, b): &(&[u8], &[u8])| old.contains(*a) && a != b;
+    let used_again = first.chunks_exact(4096).zip(now.chunks_exact(4096)).filter(is_used_again).count();
+    assert!(used_again > 500, "{used_again} places are used again");
+    assert_eq!(finish(scrubbing).0, ScrubFindings::default());
+}
+
+/// What a scrub costs, for people: `cargo test --release -p farside-store --test scrub -- --ignored --nocapture`. Its pool of 4 GiB lies
+/// in the directory that TMPDIR names.
+#[test]
+#[ignore = "a measurement"]
+fn what_a_scrub_costs() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let device = FileDevice::create(&directory.path().join("p.pool"), 6 << 30).expect("a file");
+    let pool = Pool::create(
+        Arc::new(device),
+        PoolOptions::new(Arc::new(SystemClock::default()), Arc::new(OsRandomness)),
+    )
+    .expect("a pool");
+    let blocks = 1 << 20;
+    pool.create_volume("v", blocks * BLOCK).expect("a volume");
+    let v = pool.open_volume("v").expect("it opens");
+    for first in (0..blocks).step_by(256) {
+        let bytes: Vec<u8> = (first..first + 256).flat_map(content).collect();
+        v.write(first * BLOCK, &bytes).expect("a write");
+    }
+    pool.flush().expect("a flush");
+    let reads_within = |until: &dyn Fn() -> bool| {
+        let (mut random, mut took) = (SmallRng::seed_from_u64(1), Vec::new());
+        let begun = Instant::now();
+        let mut block = vec![0; 4096];
+        while !until() {
+            let one = Instant::now();
+            v.read(random.random_range(0..blocks) * BLOCK, &mut block).expect("a read");
+            took.push(one.elapsed());
+        }
+        took.sort_unstable();
+        let per_second = took.len() as f64 / begun.elapsed().as_secs_f64();
+        (per_second, took[took.len() / 2], took[took.len() * 99 / 100], took[took.len() - 1])
+    };
+    for rate in [None, Some(64_u64 << 20), Some(u64::MAX)] {
+        let stop = AtomicBool::new(false);
+        let (reads, scrubbed) = std::thread::scope(|scope| {
+            let scrubs = rate.map(|rate| {
+                let (pool, stop) = (&pool, &stop);
+                scope.spawn(move || {
+                    let mut scrubbing = pool.begin_scrub().expect("it begins");
+                    let (begun, mut read) = (Instant::now(), 0);
+                    let mut pace = |bytes: u64| {
+                        read += bytes;
+                        let due = Duration::from_secs_f64(read as f64 / rate as f64);
+                        std::thread::sleep(due.saturating_sub(begun.elapsed()));
+                    };
+                    while !stop.load(Ordering::Relaxed) && scrubbing.step(&mut pace).expect("a step") {}
+                    scrubbing.read_bytes() as f64 / begun.elapsed().as_secs_f64() / f64::from(1 << 20)
+                })
+            });
+            let until = Instant::now() + Duration::from_secs(15);
+            let ended = || Instant::now() > until || scrubs.as_ref().is_some_and(|s| s.is_finished());
+            let reads = reads_within(&ended);
+            stop.store(true, Ordering::Relaxed);
+            (reads, scrubs.map(|s| s.join().expect("scrubbed")))
+        });
+        println!(
+            "scrub at {rate:?} B/s: {scrubbed:?} MiB/s; one host, 4 KiB at random: reads a second, median, 99 %, longest {reads:?}"
+        );
+    }
+}

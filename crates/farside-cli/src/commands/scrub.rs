@@ -107,7 +107,7 @@ async fn watch(client: &Client, path: &[&str], mut scrub: Scrub) -> Result<Scrub
         bar.set_style(style.progress_chars("=> "));
     }
     bar.set_prefix(scrub.pool.clone());
-    while scrub.state == ScrubState::Running {
+    while matches!(scrub.state, ScrubState::Running | ScrubState::Waiting) {
         let total = scrub.total_bytes.max(scrub.read_bytes);
         bar.set_length(total.max(1));
         bar.set_position(scrub.read_bytes);
@@ -146,6 +146,9 @@ pub(super) fn summary(scrub: &Scrub) -> String {
     };
     match scrub.state {
         ScrubState::Running => format!("running: {}; {found} so far", figures(scrub)),
+        ScrubState::Waiting => {
+            format!("waiting for the pool to open, after {}; {found}", size(scrub.read_bytes))
+        }
         ScrubState::Stopped => format!("stopped after {}; {found}", size(scrub.read_bytes)),
         ScrubState::Failed => format!("failed after {}; {found}", size(scrub.read_bytes)),
         ScrubState::Done => {
@@ -158,6 +161,7 @@ pub(super) fn summary(scrub: &Scrub) -> String {
 fn described(scrub: &Scrub) -> String {
     let state = match scrub.state {
         ScrubState::Running => "running",
+        ScrubState::Waiting => "waiting for the pool to open",
         ScrubState::Stopped => "stopped",
         ScrubState::Failed => "failed",
         ScrubState::Done => "done",

@@ -13,7 +13,7 @@
 //! under the current map, with a lock that keeps places from being used again, for one block at a time (`look_again.rs`). Only what
 //! some version still has there, and what is still wrong, is damaged.
 //!
-//! **Memory**, whatever the pool's size: 64 MiB of bits (2 TiB of what is in use; beyond, only births tell), 5 MiB of blocks in order, 1 MiB
+//! **Memory**, whatever the pool's size: 64 MiB of bits (2 TiB of what is in use; beyond, only births tell), 12 MiB of blocks in order, 1 MiB
 //! of data, 40 bytes for each version, and what is told of damage ([`SCRUB_DAMAGE_MAX`]).
 
 mod findings;
