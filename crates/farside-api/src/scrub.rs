@@ -1,8 +1,7 @@
 //! Scrubs: a pool is read as a whole while it serves, and what is damaged is named.
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-
-use crate::Timestamp;
 
 /// How far a scrub is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
