@@ -21,6 +21,7 @@ pub mod operation;
 pub mod peer;
 pub mod plan;
 pub mod pool;
+pub mod scrub;
 pub mod site;
 pub mod size;
 pub mod snapshot;
@@ -57,6 +58,7 @@ pub use pool::{
     CheckFinding, CheckedVersion, CreatePool, GrowPool, ImportPool, Pool, PoolCheck, PoolState,
     QuarantinedRange, ReopenPool, Severity, StagedContent,
 };
+pub use scrub::{Scrub, ScrubDamage, ScrubDamageKind, ScrubState, StartScrub};
 pub use site::Site;
 pub use size::parse_size;
 pub use snapshot::{

@@ -66,6 +66,9 @@ pub struct Pool {
     /// will not find it.
     #[serde(default)]
     pub path_lost: Option<bool>,
+    /// The scrub that runs, or that ran last; with one pool only, null in lists and where there was none.
+    #[serde(default)]
+    pub scrub: Option<crate::Scrub>,
 }
 
 /// A range of a volume or snapshot whose metadata is damaged: reads of it fail, everything else goes on. Whole blocks that are

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use farside_api::ErrorBody;
 use farside_store::Pool;
+use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout_at};
 
 use crate::error::DaemonError;
@@ -109,5 +110,18 @@ pub(crate) async fn open_late(site: Arc<Site>, mut opening: Opening) {
         start_mirrors(&site.mirrors, &name, &pool).await;
         // Its volumes are known by more than their names now.
         site.mirrors.refresh_fences();
+        scrub_goes_on(&site, name, pool).await;
+    }
+}
+
+/// Goes on with a scrub that the last stop interrupted.
+pub(crate) async fn scrub_goes_on(site: &Site, name: String, pool: Arc<Pool>) {
+    let (scrubs, runtime) = (Arc::clone(&site.scrubs), Handle::current());
+    let open = move || {
+        scrubs.pool_opened(&name, &pool, &runtime);
+        Ok::<_, ErrorBody>(())
+    };
+    if let Err(error) = site.blocking.run(open).await {
+        tracing::warn!("a scrub does not go on: {}", error.message);
     }
 }

@@ -10,7 +10,7 @@
 //! * `run`: start to stop in one function. `known_pools`: the pools that it begins with.
 //! * `pools`, `exports`, `hosts`, `peers`, `mirrors`: the seam of each crate below, one file.
 //! * `accelerator`: the process of the accelerator.
-//! * `operations`: long work. `plans`, `figures`: what a destructive request would do, and how much that is.
+//! * `operations`, `scrubs`: long work. `plans`, `figures`: what a destructive request would do, and how much that is.
 //! * `state`: the database.
 //! * `http`: the API, one file per noun, and `/metrics` and `/healthz`.
 //!
@@ -43,6 +43,7 @@ mod pools;
 mod rights;
 mod run;
 mod schedules;
+mod scrubs;
 mod service;
 mod similarity;
 mod site;

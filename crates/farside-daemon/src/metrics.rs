@@ -7,7 +7,8 @@
 mod accelerator;
 
 use farside_api::{
-    AcceleratorStatus, Host, Mirror, PathState, Peer, PeerPath, PeerState, Pool, PoolState, Role, SourceHeard,
+    AcceleratorStatus, Host, Mirror, PathState, Peer, PeerPath, PeerState, Pool, PoolState, Role, Scrub,
+    ScrubState, SourceHeard,
 };
 use farside_mirror::{LogEntry, LogEvent, QueueStatus, Relationship};
 use farside_transfer::{LevelKind, TransferReport, TransferResult};
@@ -33,6 +34,7 @@ const MIRROR_TRANSFERS: &str = "farside_mirror_transfers_total";
 /// What is, when the page is asked for.
 pub(crate) struct Present {
     pub(crate) pools: Vec<Pool>,
+    pub(crate) scrubs: Vec<Scrub>,
     pub(crate) mirrors: Vec<Mirror>,
     pub(crate) peers: Vec<Peer>,
     /// Of the live sessions, with the name of the peer.
@@ -96,6 +98,7 @@ impl Metrics {
         metrics::with_local_recorder(&recorder, || {
             describe();
             now.pools.iter().for_each(pool);
+            now.scrubs.iter().for_each(scrub);
             now.mirrors.iter().for_each(mirror);
             now.peers.iter().for_each(peer);
             now.paths.iter().for_each(|(peer, at)| path(peer, at));
@@ -166,6 +169,17 @@ fn describe() {
         "farside_pool_corrupt_blocks_total",
         Unit::Count,
         "Blocks found damaged since the pool was opened"
+    );
+    describe_gauge!("farside_pool_scrub_running", Unit::Count, "1 if a scrub of the pool runs");
+    describe_gauge!(
+        "farside_pool_scrub_damaged_blocks",
+        Unit::Count,
+        "Damaged blocks that the pool's scrub has found: the one that runs, or ran last"
+    );
+    describe_gauge!(
+        "farside_pool_scrub_completed_timestamp_seconds",
+        Unit::Seconds,
+        "When a scrub of the pool last came to its end"
     );
     describe_counter!(
         LOST_LINES,
@@ -240,6 +254,15 @@ fn pool(pool: &Pool) {
     pool.free_bytes.inspect(|bytes| set("farside_pool_free_bytes", *bytes));
     if let Some(blocks) = pool.corrupt_blocks {
         counter!("farside_pool_corrupt_blocks_total", "pool" => pool.name.clone()).absolute(blocks);
+    }
+}
+
+fn scrub(scrub: &Scrub) {
+    let set = |name, value: f64| figure(name, "pool", &scrub.pool, value);
+    set("farside_pool_scrub_running", f64::from(u8::from(scrub.state == ScrubState::Running)));
+    set("farside_pool_scrub_damaged_blocks", scrub.damaged_blocks as f64);
+    if let Some(ended) = scrub.completed_at {
+        set("farside_pool_scrub_completed_timestamp_seconds", ended.as_second() as f64);
     }
 }
 

@@ -572,6 +572,7 @@ fn document(name: &str, slot: &Slot) -> Document {
         quarantined: None,
         unattributed_bytes_max: None,
         path_lost: None,
+        scrub: None,
     };
     match &slot.content {
         Content::Opening { since, .. } => Document {

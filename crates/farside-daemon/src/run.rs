@@ -33,6 +33,7 @@ use crate::options::{Config, Listen, NbdConfig, NbdTls, Options, reread_accelera
 use crate::peers::Rights;
 use crate::pools::Pools;
 use crate::pools::opening::Opening;
+use crate::scrubs::Scrubs;
 use crate::similarity::SimilarityFiles;
 use crate::site::Site;
 use crate::state::State;
@@ -237,6 +238,7 @@ pub(crate) async fn start(
     throttles.follow(&node, clock.now());
     let hosts_first = Arc::new(precedence::Hosts::default());
     precedence::Threads::start(Arc::clone(&hosts_first)).map_err(DaemonError::Start)?;
+    let scrubs = Scrubs::load(state.clone(), Arc::clone(&clock), Arc::clone(&hosts_first)).await?;
     let exports = Arc::new(Exports::new(Arc::clone(&pools), Arc::clone(&hosts_first)));
     hosts_first.set_precedence(stored_precedence(&state).await?);
     let trust = match &config.nbd.own {
@@ -302,6 +304,7 @@ pub(crate) async fn start(
         blocking,
         streams: Blocking::default(),
         metrics,
+        scrubs: Arc::new(scrubs),
         exports,
         hosts,
         hosts_first,
@@ -319,7 +322,11 @@ pub(crate) async fn start(
         configuration: config,
         clock,
     };
-    Ok((Arc::new(site), late))
+    let site = Arc::new(site);
+    for (name, pool) in site.pools.open_pools() {
+        known_pools::scrub_goes_on(&site, name, pool).await;
+    }
+    Ok((site, late))
 }
 
 /// How far hosts go before transfers. What cannot be read must not keep the daemon from its start.
@@ -412,8 +419,9 @@ async fn end(
     if let Err(error) = hosts.await {
         tracing::error!(%error, "the NBD server failed");
     }
-    let pools = Arc::clone(&site.pools);
+    let (pools, scrubs) = (Arc::clone(&site.pools), Arc::clone(&site.scrubs));
     let closed = site.blocking.run(move || {
+        scrubs.shut_down();
         pools.close_all();
         Ok::<_, farside_api::ErrorBody>(())
     });

@@ -18,6 +18,7 @@ use crate::operations::Operations;
 use crate::options::Config;
 use crate::peers::Rights;
 use crate::pools::Pools;
+use crate::scrubs::Scrubs;
 use crate::state::State;
 use crate::throttles::Throttles;
 
@@ -40,6 +41,8 @@ pub(crate) struct Site {
     pub(crate) pool_lock: tokio::sync::Mutex<()>,
     /// Storage.
     pub(crate) pools: Arc<Pools>,
+    /// What reads pools as a whole.
+    pub(crate) scrubs: Arc<Scrubs>,
     /// What hosts see.
     pub(crate) exports: Arc<Exports>,
     /// Who may open them over the network.

@@ -16,7 +16,8 @@
 //! * `versions.rs`: volumes, versions and their lineage (pure); `volumes.rs`, `staged.rs`, `main_line.rs`: their changes;
 //! * `adopt.rs`: what a transfer wants and the pool holds already; `known_data.rs`, `learning.rs`, `fingerprint_index.rs`, `near.rs`: where to
 //!   look for it;
-//! * `difference.rs`: what changed; `reaper.rs`: freeing what was deleted.
+//! * `difference.rs`: what changed; `reaper.rs`: freeing what was deleted;
+//! * `scrub/`: reading everything once, to find what the medium has lost.
 
 mod adopt;
 mod allocator;
@@ -47,6 +48,7 @@ mod recovery;
 mod ring;
 mod scarce;
 mod scattered;
+mod scrub;
 mod sharing;
 mod snapshot_index;
 mod space;
@@ -72,6 +74,9 @@ pub use journal_load::{STEPS_MAX as JOURNAL_STEPS_MAX, UNPROVEN_RECORDS as UNPRO
 pub use known_data::KnownDataStatus;
 pub use pool::{Counters, Pool, PoolOptions};
 pub use recovery::{identity, occupants};
+pub use scrub::{
+    DamageKind, SCRUB_DAMAGE_MAX, Scrub, ScrubDamage, ScrubFindings, ScrubPosition, SecondCopies,
+};
 pub use staged::{StagedFor, StagedStatus, StagedVersion};
 pub use staged_content::StagedContent;
 pub use status::{PoolStatus, QuarantinedRange};

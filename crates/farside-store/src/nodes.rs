@@ -173,7 +173,8 @@ impl NodeReader {
         Ok(node)
     }
 
-    fn expectation(
+    /// What a node that `pointer` leads to must be.
+    pub(crate) fn expectation(
         &self,
         tree: TreeIdentity,
         level: u8,
@@ -259,12 +260,27 @@ impl NodeReader {
         })
     }
 
-    fn decode(&self, block: &[u8], expected: &NodeExpectation) -> std::result::Result<Node, FormatError> {
+    /// The node in `block`, if it is the one expected.
+    pub(crate) fn decode(
+        &self,
+        block: &[u8],
+        expected: &NodeExpectation,
+    ) -> std::result::Result<Node, FormatError> {
         let node = Node::decode_expected(block, expected)?;
         // A place past the end could be freed before it is ever read.
         let pool_blocks = self.pool_blocks.load(Ordering::Acquire);
         let inside = node.children.iter().all(|c| c.place.0 < pool_blocks);
         inside.then_some(node).ok_or(FormatError::Field { what: "node", field: "place of a child" })
+    }
+
+    /// The node that is expected, if it is in memory: it was verified when it was read, or made here.
+    pub(crate) fn remembered(&self, expected: &NodeExpectation) -> Option<Arc<Node>> {
+        let NodeExpectation { pointer, level, kind, family, position, .. } = *expected;
+        self.cache.peek(&pointer.place.0).filter(|node| {
+            (node.level, node.kind, node.family, node.position) == (level, kind, family, position)
+                && (node.place, node.birth) == (pointer.place, pointer.birth)
+                && node.fingerprint() == pointer.fingerprint
+        })
     }
 
     /// A node that was just written.

@@ -23,13 +23,14 @@ fn pools_and_volumes() {
             quarantined: None,
             unattributed_bytes_max: None,
             path_lost: None,
+            scrub: None,
         },
         json!({
             "name": "p", "uuid": null, "path": "/srv/p", "state": "failed", "error": "no superblock",
             "advice": "farside pool reopen p", "size_bytes": null, "used_bytes": null, "reclaimable_bytes": null,
             "free_bytes": null, "volumes": null,
             "corrupt_blocks": null, "staged": null, "staged_bytes": null, "quarantined": null,
-            "unattributed_bytes_max": null, "path_lost": null
+            "unattributed_bytes_max": null, "path_lost": null, "scrub": null
         }),
     );
     golden(
@@ -53,6 +54,50 @@ fn pools_and_volumes() {
             "name": "p/v", "uuid": ID, "size_bytes": 1_073_741_824, "referenced_bytes": 4096, "snapshots": 2,
             "side_branches": 1, "replica": false, "writable": true, "why": null, "writers": 1, "readers": 0, "rights_of": ["b"],
             "hosts": [{"host": "web1", "read_only": true}], "quarantined": null
+        }),
+    );
+}
+
+#[test]
+fn scrubs() {
+    golden(
+        &Scrub {
+            pool: "p".into(),
+            state: ScrubState::Running,
+            started_at: "2026-01-02T03:04:05Z".parse().unwrap(),
+            ended_at: None,
+            total_bytes: 1 << 30,
+            read_bytes: 1 << 20,
+            limit_bytes_per_second: Some(64 << 20),
+            rate_bytes_per_second: Some(1.5),
+            eta_seconds: Some(2.5),
+            damaged_blocks: 1,
+            damage: vec![ScrubDamage {
+                kind: ScrubDamageKind::Data,
+                volume: "v".into(),
+                offset_bytes: 8192,
+                length_bytes: 4096,
+                in_volume: true,
+                in_staged: false,
+                snapshots: vec!["s".into()],
+                more_snapshots: 0,
+            }],
+            structures: vec![],
+            rewritten_copies: 1,
+            rewritten: vec!["the map of a volume (pool block 7)".into()],
+            error: None,
+            completed_at: None,
+        },
+        json!({
+            "pool": "p", "state": "running", "started_at": "2026-01-02T03:04:05Z", "ended_at": null,
+            "total_bytes": 1_073_741_824, "read_bytes": 1_048_576, "limit_bytes_per_second": 67_108_864,
+            "rate_bytes_per_second": 1.5, "eta_seconds": 2.5, "damaged_blocks": 1,
+            "damage": [{
+                "kind": "data", "volume": "v", "offset_bytes": 8192, "length_bytes": 4096, "in_volume": true,
+                "in_staged": false, "snapshots": ["s"], "more_snapshots": 0
+            }],
+            "structures": [], "rewritten_copies": 1, "rewritten": ["the map of a volume (pool block 7)"],
+            "error": null, "completed_at": null
         }),
     );
 }

@@ -108,6 +108,30 @@ pub enum Pool {
         #[arg(long)]
         quick: bool,
     },
+    /// Read everything in a pool while it serves, and name what is damaged
+    #[command(
+        after_help = "Reads each block and each node of all volumes and snapshots once, in the background and behind hosts, and compares                       it with what points at it. A damaged copy of metadata that is stored twice is rewritten from the other one.                       Damaged data is named by volume, offset and the snapshots that share it. The result is kept until the next                       scrub. After a restart, or a stop, it goes on where it was.\n\nWith damage the exit code is 1. Without NAME                       all open pools are scrubbed, one after the other; Ctrl-C leaves the one that runs.\n\nExamples:\n  farside pool                       scrub p\n  farside pool scrub p --rate 200MB/s --no-wait\n  farside pool scrub p --status\n  farside pool scrub p                       --stop"
+    )]
+    Scrub {
+        /// The pool; without, all that are open
+        #[arg(value_parser = parse_label)]
+        name: Option<String>,
+        /// What it may read in a second, or `unlimited` [default: 64MiB/s]; changes the one that runs
+        #[arg(long)]
+        rate: Option<String>,
+        /// From the beginning, though one was stopped
+        #[arg(long)]
+        anew: bool,
+        /// Return at once; it goes on in the background
+        #[arg(long)]
+        no_wait: bool,
+        /// Show the scrub that runs, or ran last
+        #[arg(long, conflicts_with_all = ["rate", "anew", "no_wait", "stop"])]
+        status: bool,
+        /// Stop the scrub that runs; another goes on from there
+        #[arg(long, conflicts_with_all = ["rate", "anew", "no_wait"])]
+        stop: bool,
+    },
     /// Discard what interrupted transfers left in a pool
     #[command(
         after_help = "An interrupted transfer leaves what it has brought, and the next one continues from there. farside pool \

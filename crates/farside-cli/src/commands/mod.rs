@@ -9,6 +9,7 @@ mod mirror;
 mod peer;
 mod pool;
 mod quarantine;
+mod scrub;
 mod site;
 mod snapshot;
 mod support;

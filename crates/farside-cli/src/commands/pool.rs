@@ -4,12 +4,13 @@ use std::path::Path;
 
 use farside_api::{
     CreatePool, ErrorBody, ErrorCode, GrowPool, ImportPool, Pool, PoolState, ReopenPool, StagedContent,
+    StartScrub,
 };
 use reqwest::Method;
 
 use super::check;
 use super::context::{Context, Failed};
-use super::quarantine;
+use super::{quarantine, scrub};
 use crate::arguments::destructive::Destructive;
 use crate::arguments::pool::Pool as Verb;
 use crate::confirm::{DestructiveRequest, Impact, carry_out};
@@ -78,6 +79,16 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
             context.show(&pool, status);
         }
         Verb::Check { pool, quick } => return check::run(&context, &pool, quick).await,
+        Verb::Scrub { name, rate, anew, no_wait, status, stop } => {
+            let wanted = if status {
+                scrub::Wanted::Status
+            } else if stop {
+                scrub::Wanted::Stop
+            } else {
+                scrub::Wanted::Start { request: StartScrub { rate, anew }, waits: !no_wait }
+            };
+            return scrub::run(&context, name.as_deref(), wanted).await;
+        }
         Verb::DropStaged { name, volume, destructive } => {
             let mut path = vec!["pools", name.as_str(), "staged"];
             path.extend(volume.as_deref());
@@ -175,6 +186,7 @@ fn status(pool: &Pool) -> String {
         ("volumes", or_dash(pool.volumes, |n| n.to_string())),
         ("staged", or_dash(pool.staged_bytes, size)),
         ("quarantined", or_dash(pool.quarantined.as_deref(), quarantine::bytes)),
+        ("scrub", or_dash(pool.scrub.as_ref(), scrub::summary)),
     ]);
     let lines = pool.staged.iter().flatten().map(|staged| {
         let bytes = or_dash(staged.bytes, size);
@@ -188,5 +200,7 @@ fn status(pool: &Pool) -> String {
             )
         }
     });
-    text + &lines.collect::<String>() + &quarantine::lines(&pool.name, pool.quarantined.as_deref())
+    text + &lines.collect::<String>()
+        + &quarantine::lines(&pool.name, pool.quarantined.as_deref())
+        + &pool.scrub.as_ref().map(scrub::damage).unwrap_or_default()
 }

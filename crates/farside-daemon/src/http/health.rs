@@ -23,6 +23,7 @@ pub(super) fn routes() -> Router<Arc<Site>> {
 async fn metrics(State(site): Shared) -> Result<Response, ApiError> {
     let page = site.metrics.render(&Present {
         pools: site.pools.list(),
+        scrubs: site.scrubs.list(),
         mirrors: site.mirrors.list().await?,
         peers: peers::list(&site.node),
         paths: peers::paths(&site.node),

@@ -11,6 +11,7 @@ mod mirrors;
 mod peers;
 mod plan;
 mod pools;
+mod scrubs;
 mod site;
 mod snapshots;
 mod support;
@@ -36,6 +37,7 @@ pub(crate) fn control(site: Arc<Site>, requests: TaskTracker) -> Router {
     let api = Router::new()
         .merge(site::routes())
         .merge(pools::routes())
+        .merge(scrubs::routes())
         .merge(volumes::routes())
         .merge(snapshots::routes())
         .merge(peers::routes())

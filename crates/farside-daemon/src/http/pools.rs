@@ -18,6 +18,7 @@ use super::handler::{Answer, Shared};
 use super::plan::{Answered, Outcome, Planned};
 use crate::damage;
 use crate::failure::Failure;
+use crate::known_pools;
 use crate::peers;
 use crate::plans;
 use crate::pools::{self, Manner, Pools};
@@ -47,6 +48,7 @@ async fn status(State(site): Shared, Path(pool): Path<String>) -> Answer<Pool> {
 
 /// Adds what is staged and what is quarantined. A pool that is not open, or cannot say, has nothing to add.
 async fn with_content(site: &Site, document: Pool) -> Result<Pool, ErrorBody> {
+    let document = Pool { scrub: site.scrubs.status(&document.name), ..document };
     let Ok(pool) = site.pools.get(&document.name) else { return Ok(document) };
     let look = move || {
         Ok::<_, ErrorBody>((staged::content(&pool, None).ok(), damage::quarantined(&pool, None).ok()))
@@ -149,7 +151,7 @@ async fn reopen(
     let (pools, of) = (Arc::clone(&site.pools), name.clone());
     site.blocking.run(move || pools.refuse_if_away(&of)).await?;
     tracing::warn!(pool = name, error = document.error, "the pool is opened again on request");
-    site.mirrors.pool_closing(&name).await;
+    close_readers(&site, &name).await?;
     // From there on its place is taken until it is open again or failed.
     let look = site.mirrors.look_before(&name).await?;
     let reopening = site.pools.begin_reopening(&name)?;
@@ -158,6 +160,7 @@ async fn reopen(
     let pool = site.blocking.run(move || pools.reopen(reopening, request.force, look)).await?;
     site.mirrors.pool_opened(&name, &pool).await?;
     site.mirrors.refresh_fences();
+    scrub_goes_on(&site, &name).await?;
     tracing::info!(pool = name, id = %pool.status().id, path = document.path, "pool opened");
     Ok(Json(site.pools.status(&name)?))
 }
@@ -193,8 +196,25 @@ async fn grow(
     Ok(Json(site.pools.status(&name)?))
 }
 
-async fn withdraw(site: &Site, name: &str) -> Result<pools::Removed, ErrorBody> {
+/// Ends what reads a pool of this site's own accord.
+async fn close_readers(site: &Site, name: &str) -> Result<(), ErrorBody> {
     site.mirrors.pool_closing(name).await;
+    let (scrubs, name) = (Arc::clone(&site.scrubs), name.to_owned());
+    let close = move || {
+        scrubs.pool_closing(&name);
+        Ok::<_, ErrorBody>(())
+    };
+    site.blocking.run(close).await
+}
+
+/// A scrub that ran when the pool was closed goes on.
+async fn scrub_goes_on(site: &Site, name: &str) -> Result<(), ErrorBody> {
+    known_pools::scrub_goes_on(site, name.to_owned(), site.pools.get(name)?).await;
+    Ok(())
+}
+
+async fn withdraw(site: &Site, name: &str) -> Result<pools::Removed, ErrorBody> {
+    close_readers(site, name).await?;
     let (pools, name) = (Arc::clone(&site.pools), name.to_owned());
     site.blocking.run(move || pools.remove(&name)).await
 }
@@ -240,7 +260,8 @@ async fn opened(site: &Site, name: String, path: String, pool: &farside_store::P
 
 async fn remember(site: &Site, row: &PoolRow, pool: &farside_store::Pool) -> Result<(), ErrorBody> {
     site.mirrors.pool_opened(&row.name, pool).await?;
-    site.state.remember_pool(row, site.clock.now()).await.map_err(Failure::into_error_body)
+    site.state.remember_pool(row, site.clock.now()).await.map_err(Failure::into_error_body)?;
+    scrub_goes_on(site, &row.name).await
 }
 
 async fn delete(
@@ -268,6 +289,7 @@ async fn delete(
         site.rights.end_with(&site.state, &volumes).await.map_err(Failure::into_error_body)?;
         let ids: Vec<_> = volumes.iter().map(|(_, id)| *id).collect();
         site.hosts.end_with(&ids).await.map_err(Failure::into_error_body)?;
+        site.scrubs.forget(&name).await.map_err(Failure::into_error_body)?;
         site.state.forget_pool(&name).await.map_err(Failure::into_error_body)
     };
     if let Err(error) = forget.await {
@@ -292,7 +314,10 @@ async fn put_back(site: &Site, document: &Pool, look: impl FnOnce(&farside_store
         _ => site.blocking.run(move || pools.put_back(&name, &path, look)).await,
     };
     let opened = match opened {
-        Ok(pool) => site.mirrors.pool_opened(&document.name, &pool).await,
+        Ok(pool) => {
+            let opened = site.mirrors.pool_opened(&document.name, &pool).await;
+            opened.and(scrub_goes_on(site, &document.name).await)
+        }
         Err(error) => Err(error),
     };
     match opened {

@@ -15,6 +15,7 @@ mod relationships;
 mod replaced_peers;
 mod rights;
 mod rows;
+mod scrubs;
 mod settings;
 mod transfers;
 
@@ -25,3 +26,4 @@ pub(crate) use log::LOST_LINES;
 pub(crate) use pools::PoolRow;
 pub(crate) use relationships::PoolRelationships;
 pub(crate) use rights::{Recorded, RightRow};
+pub(crate) use scrubs::ScrubRow;

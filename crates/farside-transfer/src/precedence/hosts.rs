@@ -81,24 +81,32 @@ impl Hosts {
 
     /// Does a piece of a transfer's work, after as long a rest as is due. It blocks.
     pub(crate) fn piece<T>(&self, work: impl FnOnce() -> T) -> T {
-        let now = self.now();
-        let rest = Duration::from_nanos(self.rest_until.load(Ordering::Relaxed).saturating_sub(now));
+        self.rest();
+        let began = self.now();
+        let done = work();
+        self.worked(Duration::from_nanos(self.now() - began));
+        done
+    }
+
+    /// Rests as long as is due before more work is done behind hosts. It blocks.
+    pub fn rest(&self) {
+        let rest = Duration::from_nanos(self.rest_until.load(Ordering::Relaxed).saturating_sub(self.now()));
         if !rest.is_zero() {
             std::thread::sleep(rest.min(REST_MAX));
         }
-        let began = self.now();
-        let done = work();
+    }
+
+    /// So long was worked behind hosts just now: a rest may be due after it.
+    pub fn worked(&self, took: Duration) {
         let ended = self.now();
-        let took = ended - began;
-        self.worked.fetch_add(took, Ordering::Relaxed);
+        self.worked.fetch_add(nanoseconds(took), Ordering::Relaxed);
         self.decide(ended);
-        let rest = self.control().share.rest_after(Duration::from_nanos(took), self.precedence());
+        let rest = self.control().share.rest_after(took, self.precedence());
         if !rest.is_zero() {
             let latest = ended + nanoseconds(REST_MAX);
             let add = |until: u64| Some((until.max(ended) + nanoseconds(rest)).min(latest));
             let _ = self.rest_until.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
         }
-        done
     }
 
     fn now(&self) -> u64 {
