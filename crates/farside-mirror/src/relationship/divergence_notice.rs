@@ -7,7 +7,7 @@ use farside_peer::{PeerLink, SessionError};
 use farside_platform::{Clock, Timestamp};
 use farside_transfer::TransferError;
 use farside_transfer::calls::call;
-use farside_transfer::protocol::{Body, Noted, Overtaken, Standing, Swap, Swapped, convert};
+use farside_transfer::protocol::{Body, Noted, Overtaken, Standing, Swap, SwapPhase, Swapped, convert};
 use prost::Message;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
@@ -152,7 +152,11 @@ async fn send_notice(
         }
         check_seen(answered?, role_change, own).await?;
         acknowledge(role_change, own).await?;
+        let is_done = convert::swap_phase(swap.phase).is_ok_and(|phase| phase == SwapPhase::Done);
         notice.swap = None;
+        if let Some(overtaken) = &mut notice.overtaken {
+            overtaken.again |= is_done;
+        }
     }
     if let Some(overtaken) = &notice.overtaken {
         send_overtaken(link, overtaken, &*notice.clock, own, heard).await?;

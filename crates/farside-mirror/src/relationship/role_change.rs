@@ -254,6 +254,8 @@ impl Driver {
             let (engine, volume) = (self.parts.engine.clone(), self.relationship.destination.clone());
             blocking(move || release(&*engine, &volume, reverse, &[])).await?;
         }
+        // Whoever knows of the takeover is not to be fenced for it, though it deletes its mirror before it hears the same as a break.
+        self.relationship.told |= is_taken_over;
         self.mark(None).await
     }
 
