@@ -1,25 +1,21 @@
 //! The driver: takes commands, ticks and the ends of transfers one at a time, lets [`RelationshipState::step`] decide, and carries
 //! the decision out.
 
+mod activity;
 mod ended;
+mod why;
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use farside_link::{Bucket, throttle};
-use farside_peer::{PeerId, PeerLink, SessionError};
 use farside_transfer::TransferKind;
-use farside_transfer::destination::{self as transfer, NoRoom, Outcome, ProgressSender, Transfer};
 use farside_transfer::protocol::Overtaken;
 use farside_transfer::protocol::convert::Place;
 use farside_transfer::quiet::QuietUpdates;
-use farside_transfer::report::{Progress, TransferReport, TransferResult};
+use farside_transfer::report::{Progress, TransferReport};
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
-use tracing::Instrument;
 use uuid::Uuid;
 
 use super::command::{Command, Ended, Parts};
@@ -29,15 +25,13 @@ use super::late_acknowledgement::LateAcknowledgement;
 use super::room_wait::RoomWait;
 use super::status::{MirrorStatus, Published};
 use crate::error::{MirrorError, blocking};
-use crate::limits::{BREAK_PATIENCE, GOT_ON_BYTES, LOSSES_IN_A_ROW_MAX, SCHEDULED_LINK_WAIT, WAITERS_MAX};
-use crate::links::Links;
+use crate::limits::SCHEDULED_LINK_WAIT;
 use crate::log::{LogEvent, RequestedBy};
-use crate::queue::{Claim, UnderWay};
-use crate::replicas::StoredReplicas;
 use crate::schedule::{ClockReading, Ticker};
 use crate::set_back;
 use crate::state::{Action, Event, RelationshipState, Work};
 use crate::store::{Relationship, SwapMark};
+use activity::Activity;
 
 /// How the driver and its handles are connected.
 pub(super) struct Ports {
@@ -46,46 +40,6 @@ pub(super) struct Ports {
     pub(super) progress: watch::Sender<Option<Progress>>,
     /// What comes of this mirror is under it.
     pub(super) throttle: Arc<Bucket>,
-}
-
-/// A turn and a session: what a transfer needs to start.
-struct Ready {
-    place: UnderWay,
-    link: Arc<dyn PeerLink>,
-}
-
-enum Activity {
-    None,
-    Waiting { task: JoinHandle<Result<Ready, MirrorError>>, until: watch::Sender<Instant> },
-    Running { task: JoinHandle<Ran>, cancel: CancellationToken },
-}
-
-/// A transfer that has ended.
-struct Ran {
-    outcome: Outcome,
-    /// It was asked to give its place to another.
-    gave_way: bool,
-}
-
-/// What an activity ended with.
-enum Ending {
-    Waited(Result<Ready, MirrorError>),
-    Ran(Result<Box<Ran>, MirrorError>),
-}
-
-impl Activity {
-    /// The end of what goes on; never, if nothing does. Cancel-safe.
-    async fn ended(&mut self) -> Ending {
-        let ending = match self {
-            Activity::None => std::future::pending().await,
-            Activity::Waiting { task, .. } => Ending::Waited(task.await.unwrap_or_else(|e| Err(e.into()))),
-            Activity::Running { task, .. } => {
-                Ending::Ran(task.await.map(Box::new).map_err(MirrorError::from))
-            }
-        };
-        *self = Activity::None;
-        ending
-    }
 }
 
 pub(super) struct Driver {
@@ -384,57 +338,6 @@ impl Driver {
         self.join(next, action, kind, link_wait, ended).await
     }
 
-    /// Whether anything may be asked of this mirror now.
-    pub(super) fn check_ready(&self) -> Result<(), MirrorError> {
-        self.check_unprepared()?;
-        // An update would bring nothing, and look as if all was well.
-        match self.forgotten_why() {
-            Some(why) => Err(MirrorError::State(why)),
-            None => Ok(()),
-        }
-    }
-
-    /// The same for a resync, which is a way out where nothing here remembers a role change.
-    pub(super) fn check_unprepared(&self) -> Result<(), MirrorError> {
-        self.check_probed()?;
-        if let Some(why) = self.prepared_why() {
-            return Err(MirrorError::State(why));
-        }
-        if self.waiting.len() + self.waiting_next.len() >= WAITERS_MAX {
-            return Err(MirrorError::State(format!(
-                "{WAITERS_MAX} requests already wait for this mirror; try again \
-                 when one has ended"
-            )));
-        }
-        Ok(())
-    }
-
-    /// What keeps a volume that is prepared for a role change from everything else.
-    pub(super) fn prepared_why(&self) -> Option<String> {
-        let Some(SwapMark::Prepared { .. }) = self.relationship.swap else { return None };
-        let volume = &self.relationship.destination;
-        Some(format!(
-            "a role change is under way: {volume} is read-only until its peer has taken over or given up. To finish \
-             it, at the peer: farside mirror swap again. If the peer has taken over and this site has not been \
-             notified, at this site: farside mirror resync {volume}. To make {volume} writable at once, at this site: \
-             farside mirror break {volume}"
-        ))
-    }
-
-    /// What a volume is waiting for that was made read-only for a role change, when nothing here remembers it.
-    fn forgotten_why(&self) -> Option<String> {
-        let destination = &self.relationship.destination;
-        self.forgotten_fence.map(|_| {
-            let source = self.source_name();
-            format!(
-                "{destination} is read-only for a role change that this site no longer remembers (its state database \
-                 was lost). Look at the peer first: if {source} there is not broken off, run farside mirror break \
-                 {destination} at this site, nothing is lost; if it is broken off, run farside mirror resync \
-                 {destination} at this site"
-            )
-        })
-    }
-
     /// Takes the step that a request makes, and remembers who is notified of its end.
     pub(super) async fn join(
         &mut self,
@@ -502,20 +405,6 @@ impl Driver {
         self.carry_out(action).await
     }
 
-    /// Whether the pool has said what this replica is.
-    pub(super) fn is_settled(&self) -> bool {
-        self.is_probed
-    }
-
-    pub(super) fn check_probed(&self) -> Result<(), MirrorError> {
-        match &self.why {
-            Some(why) if !self.is_probed => {
-                Err(MirrorError::State(format!("the replica cannot be used: {why}")))
-            }
-            _ => Ok(()),
-        }
-    }
-
     async fn tick(&mut self) {
         if !self.is_probed || self.forgotten_fence.is_some() {
             self.probe().await;
@@ -564,295 +453,11 @@ impl Driver {
         staged.is_ok_and(|staged| staged.iter().any(|(info, _)| info.staged_for.relationship == id))
     }
 
-    async fn note(&mut self, ending: Ending) {
-        let mut again = None;
-        let mut crossed = false;
-        let (event, outcome) = match ending {
-            Ending::Waited(Ok(ready)) => {
-                if let Ok((next, Action::Run(kind))) = self.state.step(Event::Start) {
-                    self.state = next;
-                    let id = self.start_transfer(kind, ready);
-                    self.log(LogEvent::Start, Some(kind), Some(id)).await;
-                }
-                return;
-            }
-            Ending::Ran(Ok(ran)) => {
-                let Ran { mut outcome, gave_way } = *ran;
-                let was_cut = outcome.report.result == TransferResult::Aborted && !self.is_aborted;
-                if gave_way && was_cut {
-                    again = Some(RequestedBy::GaveWay);
-                    outcome.report.reason = Some(
-                        "gave its place to another mirror after its minutes; what it brought is kept, and it goes on \
-                         when it has its turn again"
-                            .into(),
-                    );
-                }
-                let event = self.transfer_ended(&mut outcome).await;
-                if outcome.waiting > 0 && outcome.report.snapshots > 0 && event == Event::Done {
-                    again = Some(RequestedBy::CatchUp);
-                }
-                self.note_upstream(&outcome).await;
-                self.acknowledge_late(&outcome);
-                let got_on = outcome.report.wire_bytes_received >= GOT_ON_BYTES;
-                self.losses = match outcome.lost_session {
-                    true if got_on => 1,
-                    true => self.losses + 1,
-                    false => 0,
-                };
-                self.note_room(outcome.no_room).await;
-                crossed = outcome.crossed;
-                (event, Ok(outcome.report))
-            }
-            Ending::Waited(Err(error)) | Ending::Ran(Err(error)) => {
-                tracing::warn!(
-                    relationship = %self.relationship.id, volume = %self.relationship.destination, "the transfer \
-                         could not start; the replica is unchanged: {error}"
-                );
-                let kind = match self.state.work {
-                    Work::Queued(kind) | Work::Running { kind, .. } => Some(kind),
-                    Work::Idle | Work::BrokenOff => None,
-                };
-                self.log(LogEvent::Abort { reason: error.to_string() }, kind, None).await;
-                self.why = Some(error.to_string());
-                self.losses = 0;
-                (Event::Failed, Err(error))
-            }
-        };
-        self.ports.progress.send_replace(None);
-        let Ok((mut next, mut action)) = self.state.step(event) else { return };
-        if self.losses > LOSSES_IN_A_ROW_MAX {
-            self.losses = 0;
-        }
-        if self.losses > 0 {
-            again = Some(RequestedBy::Retry);
-        }
-        if again.is_some() && action == Action::None {
-            // What was asked for is asked for again: it waits for a session and its turn, and who asked goes on waiting.
-            let event = if next.initialized { Event::AskUpdate } else { Event::AskInitialize };
-            (next, action) = next.step(event).unwrap_or((next, action));
-        }
-        self.state = next;
-        self.keep_pending().await;
-        if let (Some(by), Action::Enqueue(kind)) = (again, action) {
-            self.log(LogEvent::Request { by }, Some(kind), None).await;
-        }
-        let is_queued = matches!(action, Action::Enqueue(_));
-        let is_unserved = again.is_some() && is_queued;
-        let (served, set_aside) = match is_unserved {
-            true => (Vec::new(), Vec::new()),
-            false => (std::mem::take(&mut self.waiting), std::mem::take(&mut self.set_aside)),
-        };
-        // Those who asked while it ran are served by the next one, if there is one.
-        self.waiting.append(&mut self.waiting_next);
-        // A first copy that gave way comes after the others, whoever asked for it.
-        self.is_for_person = !self.waiting.is_empty() && again != Some(RequestedBy::GaveWay);
-        if !is_queued {
-            let why = self.why.clone().unwrap_or_else(|| "the mirror was quiesced".into());
-            self.settle(|| Err(MirrorError::State(format!("no further update was started: {why}"))));
-        }
-        if let Err(error) = self.carry_out(action).await {
-            self.why = Some(error.to_string());
-        }
-        if crossed {
-            self.has_crossed().await;
-        }
-        // Who is notified of the end sees it in the status too.
-        self.publish();
-        for ended in served {
-            let report = outcome.as_ref().map(|report| {
-                let set_aside = set_aside.clone();
-                TransferReport { set_aside, ..report.clone() }
-            });
-            let _ = ended.send(report.map_err(same));
-        }
-    }
-
-    /// After a transfer that found no room the schedule does not ask for the next one at once, and a tick that fell meanwhile does not
-    /// count; a person's request does.
-    async fn note_room(&mut self, no_room: Option<NoRoom>) {
-        let Some(NoRoom { missing_bytes }) = no_room else {
-            self.room_wait = None;
-            return;
-        };
-        let now = self.parts.clock.monotonic();
-        self.room_wait = Some(RoomWait::after(self.room_wait, self.staging_room().await, missing_bytes, now));
-        if let Work::Running { kind, .. } = self.state.work
-            && self.waiting_next.is_empty()
-        {
-            self.state.work = Work::Running { kind, again: false };
-        }
-    }
-
-    /// Of a transfer that failed the source keeps more than its base: the next transfer clears up there.
-    fn acknowledge_late(&mut self, outcome: &Outcome) {
-        if let (TransferResult::Ok, Some(message)) = (outcome.report.result, &outcome.unacknowledged) {
-            let (links, Relationship { id, peer, .. }) = (self.parts.links.clone(), &self.relationship);
-            self.late_acknowledgement = Some(LateAcknowledgement::send(links, *id, *peer, message.clone()));
-        }
-    }
-
-    async fn carry_out(&mut self, action: Action) -> Result<(), MirrorError> {
-        match action {
-            Action::None | Action::Run(_) => {}
-            Action::Enqueue(kind) => self.enqueue(kind),
-            Action::LeaveQueue => {
-                self.leave_queue();
-                self.log(LogEvent::Abort { reason: MirrorError::aborted().to_string() }, None, None).await;
-                self.settle(|| Err(MirrorError::aborted()));
-            }
-            Action::Cancel => {
-                self.is_aborted = true;
-                if let Activity::Running { cancel, .. } = &self.activity {
-                    cancel.cancel();
-                }
-            }
-            // Carried out by `break_at`, which knows where.
-            Action::BreakOff => {}
-        }
-        Ok(())
-    }
-
-    fn enqueue(&mut self, kind: TransferKind) {
-        self.ports.progress.send_replace(Some(Progress::waiting(kind)));
-        let (links, queue) = (self.parts.links.clone(), self.parts.queue.clone());
-        let (peer, wait) = (self.relationship.peer, self.link_wait);
-        let (until, until_rx) = watch::channel(Instant::now() + wait);
-        let is_first_copy = kind == TransferKind::Initialize;
-        let is_for_person = self.is_for_person;
-        let claim = Claim { peer, mirror: self.relationship.id, is_first_copy, is_for_person };
-        let task = tokio::spawn(async move {
-            // The session first: whoever waits for one should not keep a turn from others.
-            let link = link_until(&*links, peer, until_rx).await;
-            let link = link.map_err(MirrorError::no_session)?;
-            Ok(Ready { place: queue.enter(claim).await, link })
-        });
-        self.activity = Activity::Waiting { task, until };
-    }
-
-    fn leave_queue(&mut self) {
-        if let Activity::Waiting { task, .. } = &self.activity {
-            task.abort();
-            self.activity = Activity::None;
-        }
-        self.losses = 0;
-        self.ports.progress.send_replace(None);
-    }
-
-    fn start_transfer(&mut self, kind: TransferKind, ready: Ready) -> Uuid {
-        self.late_acknowledgement = None;
-        let id = uuid::Builder::from_random_bytes(self.parts.randomness.uuid_bytes()).into_uuid();
-        let cancel = CancellationToken::new();
-        let clock = self.parts.clock.clone();
-        let transfer = Transfer {
-            id,
-            kind,
-            replica: self.relationship.replica(),
-            role_change: self.relationship.role_change,
-            left: if kind == TransferKind::Resync { self.left.clone() } else { Vec::new() },
-            engine: self.parts.engine.clone(),
-            replicas: Arc::new(StoredReplicas(self.parts.store.clone())),
-            clock: clock.clone(),
-            link: ready.link,
-            options: self.relationship.options.of_stream(self.ports.throttle.clone()),
-            named_max: self.parts.limits.snapshots,
-            cancel: cancel.clone(),
-            progress: ProgressSender::new(clock, self.ports.progress.clone(), id, kind),
-        };
-        let place = ready.place;
-        let cut = cancel.clone();
-        self.is_aborted = false;
-        let task = async move {
-            let mut running = pin!(transfer::run(transfer));
-            let mut gave_way = false;
-            let outcome = loop {
-                tokio::select! {
-                    outcome = &mut running => break outcome,
-                    () = place.is_to_give_way(), if !gave_way => {
-                        gave_way = true;
-                        cut.cancel();
-                    }
-                }
-            };
-            drop(place);
-            Ran { outcome, gave_way }
-        };
-        let task = tokio::spawn(task.in_current_span());
-        self.activity = Activity::Running { task, cancel };
-        id
-    }
-
-    /// Ends whatever goes on and waits for that; the peer is not asked for anything.
-    pub(super) async fn stop(&mut self) {
-        self.late_acknowledgement = None;
-        self.leave_queue();
-        if let Activity::Running { cancel, .. } = &self.activity {
-            cancel.cancel();
-            if let Ending::Ran(Ok(mut ran)) = self.activity.ended().await {
-                self.transfer_ended(&mut ran.outcome).await;
-                self.settle(|| Ok(ran.outcome.report.clone()));
-            }
-        }
-        self.rest();
-    }
-
-    /// The same for whoever cannot wait: what has not ended within [`BREAK_PATIENCE`] ends by itself, later, and finds
-    /// that what it had staged is gone.
-    pub(super) async fn stop_briefly(&mut self) {
-        self.late_acknowledgement = None;
-        self.leave_queue();
-        if let Activity::Running { cancel, .. } = &self.activity {
-            cancel.cancel();
-            match tokio::time::timeout(BREAK_PATIENCE, self.activity.ended()).await {
-                Ok(Ending::Ran(Ok(ran))) => {
-                    let mut outcome = ran.outcome;
-                    let kept = tokio::time::timeout(BREAK_PATIENCE, self.transfer_ended(&mut outcome));
-                    if kept.await.is_err() {
-                        tracing::warn!(transfer = %outcome.report.id, "one entry of mirror history could not be \
-                             saved: the pool or the state database does not answer. The transfer itself is not affected");
-                    }
-                    self.settle(|| Ok(outcome.report.clone()));
-                }
-                Ok(_) => {}
-                Err(_) => {
-                    self.activity = Activity::None;
-                    tracing::warn!(
-                        relationship = %self.relationship.id,
-                        "a cancelled transfer has not stopped yet; it can change nothing any more. If this repeats, \
-                         restart farsided"
-                    );
-                }
-            }
-        }
-        self.rest();
-    }
-
-    fn rest(&mut self) {
-        self.ports.progress.send_replace(None);
-        if self.state.work != Work::BrokenOff {
-            self.state.work = Work::Idle;
-        }
-        self.waiting.append(&mut self.waiting_next);
-        self.settle(|| Err(MirrorError::aborted()));
-    }
-
     pub(super) fn settle(&mut self, result: impl Fn() -> Result<TransferReport, MirrorError>) {
         self.set_aside.clear();
         for ended in self.waiting.drain(..) {
             let _ = ended.send(result());
         }
-    }
-
-    /// What is in the way, the nearest first.
-    fn every_why(&self) -> Option<String> {
-        let why = self
-            .why
-            .clone()
-            .or_else(|| self.prepared_why())
-            .or_else(|| self.forgotten_why())
-            .or_else(|| self.went_back.as_ref().map(|(_, why)| why.clone()))
-            .or_else(|| self.schedule_why());
-        let more = [self.untold_why(), self.upstream_why()].into_iter().flatten();
-        why.into_iter().chain(more).reduce(|all, more| format!("{all}; {more}"))
     }
 
     pub(super) fn publish(&self) {
@@ -875,29 +480,6 @@ impl Driver {
             source_heard: heard.map(|(heard, _)| heard),
             source_heard_at: heard.and_then(|(_, at)| at),
         });
-    }
-}
-
-/// Waits for a session until a moment that may yet be put off.
-async fn link_until(
-    links: &dyn Links,
-    peer: PeerId,
-    until: watch::Receiver<Instant>,
-) -> Result<Arc<dyn PeerLink>, SessionError> {
-    loop {
-        let deadline = *until.borrow();
-        let result = links.link(peer, deadline.saturating_duration_since(Instant::now())).await;
-        if result.is_ok() || *until.borrow() <= deadline {
-            return result;
-        }
-    }
-}
-
-/// The same error for one more listener.
-fn same(error: &MirrorError) -> MirrorError {
-    match error {
-        MirrorError::NoSession(reason) => MirrorError::NoSession(reason.clone()),
-        other => MirrorError::internal(other.to_string()),
     }
 }
 

@@ -2,15 +2,15 @@
 //! relationship are refused, until it is resynced from here, overwrites this side, or is released here. What is made of each
 //! word is decided in [`directions`](crate::directions).
 
+mod over;
+mod word;
+
 use std::time::Duration;
 
-use farside_engine::{EngineError, VolumeName};
+use farside_engine::VolumeName;
 use farside_peer::{PeerId, Refusal};
-use farside_transfer::TransferKind;
-use farside_transfer::bases::{is_kept_for, release_all};
-use farside_transfer::limits::HOPS_MAX;
 use farside_transfer::log_limit::Admitted;
-use farside_transfer::protocol::convert::{self, CandidateBase, Place};
+use farside_transfer::protocol::convert;
 use farside_transfer::protocol::{self, Noted, Standing};
 use farside_transfer::refusal::refusal;
 use uuid::Uuid;
@@ -19,15 +19,13 @@ use super::refusal::to_refusal;
 use super::role_changes::RoleChangeMessage;
 use super::service::SourceService;
 use super::shared::Shared;
-use crate::directions::{self, GoneOn, Heard, PoolSays, Said, Settled};
-use crate::error::{MirrorError, blocking};
+use crate::directions::{self, Heard, PoolSays, Said};
+use crate::error::MirrorError;
 use crate::store::{Overtaken, SourceRelationship, place};
+use word::Word;
 
 /// By how much a destination's clock may be ahead for the moment that it names to be believed.
 const CLOCKS_APART_MAX: Duration = Duration::from_secs(24 * 3600);
-
-/// How often a volume is looked for that a destination calls by a name that is not known here.
-const SEARCH_EVERY: Duration = Duration::from_secs(1);
 
 impl SourceService {
     /// The relationships whose destination was broken off, in order of volume.
@@ -73,66 +71,6 @@ impl SourceService {
     /// Changes whenever [`SourceService::overtaken`] or [`SourceService::set_back`] does; the value counts how often.
     pub fn overtaken_changes(&self) -> tokio::sync::watch::Receiver<u64> {
         self.shared.overtaken_changes.subscribe()
-    }
-}
-
-/// What a destination has said, checked.
-struct Word {
-    relationship: Uuid,
-    volume: VolumeName,
-    destination: VolumeName,
-    change: u64,
-    said: Said,
-    snapshot: Option<CandidateBase>,
-    broken_off_at: u64,
-    beyond: Option<String>,
-    follows: Vec<Place>,
-    keeps_snapshot: bool,
-    again: bool,
-    ended: bool,
-}
-
-impl Word {
-    fn from_message(message: &protocol::Overtaken) -> Result<Word, Refusal> {
-        let snapshot = message.snapshot.as_ref().map(CandidateBase::from_message).transpose();
-        let beyond = convert::place_text(&message.beyond).map_err(to_refusal)?;
-        Ok(Word {
-            relationship: convert::uuid(&message.relationship).map_err(to_refusal)?,
-            volume: convert::volume(&message.volume).map_err(to_refusal)?,
-            destination: convert::volume(&message.destination).map_err(to_refusal)?,
-            change: convert::role_change(message.role_change).map_err(to_refusal)?,
-            said: match (message.withdrawn, message.ended, &beyond) {
-                (true, ..) => Said::Withdrawn,
-                (false, _, Some(_)) => Said::Beyond,
-                (false, true, None) if message.returned => Said::Returned { has_left: false },
-                (false, true, None) => Said::Ended,
-                (false, false, None) => Said::BrokenOff,
-            },
-            follows: convert::places(&message.follows).map_err(to_refusal)?,
-            snapshot: snapshot.map_err(to_refusal)?,
-            broken_off_at: message.broken_off_at,
-            beyond,
-            keeps_snapshot: message.keeps_snapshot,
-            again: message.again,
-            ended: message.ended,
-        })
-    }
-}
-
-impl Word {
-    /// What the same destination has followed since, and has left by now, may go on without it.
-    fn since(mut self, known: Option<&SourceRelationship>) -> Word {
-        let ended = known.filter(|known| known.overtaken.as_ref().is_some_and(|overtaken| overtaken.ended));
-        let left = ended.map(|known| known.gone_on().left(&self.follows)).unwrap_or_default();
-        match self.said {
-            Said::Returned { .. } => self.said = Said::Returned { has_left: !left.is_empty() },
-            Said::Ended if !self.follows.is_empty() => {
-                self.follows.extend(left);
-                self.follows.truncate(HOPS_MAX);
-            }
-            _ => {}
-        }
-        self
     }
 }
 
@@ -340,72 +278,6 @@ impl Shared {
         }
     }
 
-    /// The volume has another name here than its destination knows: the pool was taken over under another, or the volume renamed
-    /// while the database that knew of the mirror was lost. What is kept for the relationship tells which one it is.
-    async fn where_it_is(&self, peer: PeerId, word: Word) -> Result<Word, Refusal> {
-        let (engine, named, relationship) = (self.engine.clone(), word.volume.clone(), word.relationship);
-        let known = self.tables().relationships.get(&relationship).cloned();
-        let is_here = blocking(move || match engine.volume(&named) {
-            Err(EngineError::NotFound { .. }) => Ok(false),
-            _ => Ok::<_, MirrorError>(true),
-        });
-        if is_here.await.map_err(to_refusal)? || !self.may_search() {
-            return Ok(word);
-        }
-        let engine = self.engine.clone();
-        let found = blocking(move || {
-            if let Some(known) = known {
-                return Ok::<_, MirrorError>(Some(known.source).filter(|_| known.peer == peer));
-            }
-            for volume in engine.volumes()? {
-                if is_kept_for(&*engine, &volume, relationship).unwrap_or(false) {
-                    return Ok(Some(volume));
-                }
-            }
-            Ok(None)
-        });
-        match found.await.map_err(to_refusal)? {
-            Some(volume) if volume != word.volume => {
-                let named = &word.volume;
-                tracing::info!(%relationship, %peer, %volume, %named, "a destination speaks of a volume by a name that it \
-                     had here before");
-                Ok(Word { volume, ..word })
-            }
-            _ => Ok(word),
-        }
-    }
-
-    /// Whoever asks for volumes that are not here has all snapshots looked through: once in a while is enough, since what was not
-    /// noted is told again.
-    fn may_search(&self) -> bool {
-        let (now, mut tables) = (self.clock.monotonic(), self.tables());
-        let may = tables.searched_at.is_none_or(|at| now.saturating_sub(at) >= SEARCH_EVERY);
-        if may {
-            tables.searched_at = Some(now);
-        }
-        may
-    }
-
-    /// Of relationships that this site keeps nothing for, one for each peer and volume says that hosts went on elsewhere: the volume
-    /// is marked by that, and once its administrator has decided about it, the next can be told.
-    fn check_empty_marks(&self, peer: PeerId, volume: &VolumeName) -> Result<(), Refusal> {
-        let tables = self.tables();
-        let is_empty_mark = |r: &&SourceRelationship| {
-            r.peer == peer && r.source == *volume && r.overtaken.is_some() && tables.pins_of(r) == 0
-        };
-        match tables.relationships.values().find(is_empty_mark) {
-            None => Ok(()),
-            Some(marked) => Err(refusal(
-                "state",
-                format!(
-                    "{volume} is overtaken by {} of the asking site already, and the source keeps nothing for this other \
-                     mirror. It is noted once that is decided there: farside mirror release, or a resync. It is told again",
-                    marked.destination
-                ),
-            )),
-        }
-    }
-
     /// Notes that hosts went on elsewhere, if that is news.
     async fn note(
         &self,
@@ -440,189 +312,6 @@ impl Shared {
         self.show(known.clone());
         self.keep(known.clone()).await?;
         Ok(known)
-    }
-
-    /// Whether any snapshot is pinned for it.
-    async fn is_pinned(&self, relationship: Uuid, volume: &VolumeName) -> Result<bool, MirrorError> {
-        let (engine, of) = (self.engine.clone(), volume.clone());
-        let all = blocking(move || Ok::<_, MirrorError>(engine.all_snapshots(&of)?)).await?;
-        Ok(all.iter().any(|snapshot| snapshot.pinned_by.contains(&relationship)))
-    }
-
-    /// Whether any snapshot is pinned for it, or was taken for it.
-    async fn is_kept(&self, relationship: Uuid, volume: &VolumeName) -> Result<bool, MirrorError> {
-        let (engine, of) = (self.engine.clone(), volume.clone());
-        match blocking(move || is_kept_for(&*engine, &of, relationship)).await {
-            Err(error) if error.is_not_found() => Ok(false),
-            other => other,
-        }
-    }
-
-    /// What the pool says of the relationship, and whether the volume was the destination's replica and broken off; what is kept
-    /// for it is looked at later.
-    async fn pool_says(
-        &self,
-        peer: PeerId,
-        word: &Word,
-        concerned: bool,
-    ) -> Result<(PoolSays, bool), MirrorError> {
-        let (relationship, volume) = (word.relationship, word.volume.clone());
-        let (engine, of) = (self.engine.clone(), volume.clone());
-        let seen = blocking(move || {
-            engine.volume(&of)?;
-            Ok::<_, MirrorError>(engine.replica_record(&of)?)
-        });
-        let record = match seen.await {
-            Ok(record) => record,
-            Err(error) if error.is_not_found() => return Ok((PoolSays::Absent, false)),
-            Err(error) => return Err(error),
-        };
-        let chain = self.chain(&volume, record.as_ref());
-        let follows = chain.contains(&place(peer, &word.destination));
-        let itself = (word.said != Said::Beyond).then(|| place(peer, &word.destination));
-        let gone_on = GoneOn { itself, follows: word.follows.clone() };
-        let settled = gone_on.settled(&chain, &self.line_of(peer, word));
-        let from = word.destination.to_string();
-        let was_its_replica = record.is_some_and(|r| r.broken_off && r.peer == peer.0 && r.source == from);
-        let prepared = match self.reversal().filter(|_| concerned) {
-            Some(reversal) => reversal.prepared(&volume, relationship).await?,
-            None => None,
-        };
-        let stands_on = word.snapshot.map(|s| s.uuid);
-        let is_break = matches!(word.said, Said::BrokenOff | Said::Ended);
-        let is_taken_over = is_break && stands_on.is_some() && prepared == stands_on;
-        // What is prepared is a replica only for the time being.
-        let (follows, settled) = match prepared {
-            Some(_) => (false, Settled::No),
-            None => (follows, settled),
-        };
-        Ok((PoolSays::Present { is_kept: false, follows, settled, is_taken_over }, was_its_replica))
-    }
-
-    /// What follows the volume, as far as it counts for this word. Of what is said once it is asked later who has come back since.
-    /// But what has gone on, and says that it follows by way of another, is in line if that has said so too while it followed:
-    /// alone it cannot know whether the other has left this volume.
-    fn line_of(&self, peer: PeerId, word: &Word) -> Vec<Place> {
-        match (word.said, word.follows.first()) {
-            (Said::Beyond, _) if !word.ended => self.tables().line(&word.volume),
-            (Said::Ended, Some(nearest)) => {
-                self.tables().line_with(&word.volume, &place(peer, &word.destination), nearest)
-            }
-            _ => Vec::new(),
-        }
-    }
-
-    /// The very volume that went on follows again, under another relationship: what its old one has left is settled, unless it has
-    /// followed one since that may go on.
-    pub(super) async fn comes_back(
-        &self,
-        relationship: Uuid,
-        peer: PeerId,
-        volume: &VolumeName,
-        destination: &VolumeName,
-        left: Vec<Place>,
-    ) -> Result<(), MirrorError> {
-        let is_over = |r: &&SourceRelationship| {
-            let is_ended = r.overtaken.as_ref().is_some_and(|overtaken| overtaken.ended);
-            let names_it = || r.gone_on().places().contains(&place(peer, destination));
-            is_ended && r.source == *volume && r.id != relationship && names_it()
-        };
-        let over: Vec<SourceRelationship> =
-            self.tables().relationships.values().filter(is_over).cloned().collect();
-        for known in over {
-            let Some(mut overtaken) = known.overtaken.clone() else { continue };
-            overtaken
-                .follows
-                .extend(left.iter().filter(|place| !known.gone_on().places().contains(place)).cloned());
-            overtaken.follows.truncate(HOPS_MAX);
-            if overtaken.follows.is_empty() {
-                self.release(known.id, volume.clone()).await?;
-            } else if known.overtaken.as_ref() != Some(&overtaken) {
-                self.keep(SourceRelationship { overtaken: Some(overtaken), ..known }).await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Who stands in one line with a volume here has not gone on without it any more. `further` follow it, besides those that are
-    /// known to. To be called with no relationship's lock held.
-    pub(super) async fn settle(&self, volume: &VolumeName, further: &[Place]) -> Result<(), MirrorError> {
-        let is_overtaken = |r: &SourceRelationship| r.source == *volume && r.overtaken.is_some();
-        if !self.tables().relationships.values().any(is_overtaken) {
-            return Ok(());
-        }
-        let (engine, of) = (self.engine.clone(), volume.clone());
-        let record = match blocking(move || engine.replica_record(&of)).await {
-            Err(error) if error.is_not_found() => return Ok(()),
-            record => record?,
-        };
-        let chain = self.chain(volume, record.as_ref());
-        let settled: Vec<Uuid> = {
-            let tables = self.tables();
-            let is_settled =
-                |r: &&SourceRelationship| is_overtaken(r) && tables.is_settled(r, &chain, further);
-            tables.relationships.values().filter(is_settled).map(|r| r.id).collect()
-        };
-        for id in settled {
-            let lock = self.registry.lock(id);
-            let guard = lock.lock().await;
-            let known = {
-                let tables = self.tables();
-                let known = tables.relationships.get(&id);
-                known.filter(|known| tables.is_settled(known, &chain, further)).cloned()
-            };
-            let Some(known) = known else { continue };
-            tracing::info!(
-                relationship = %id, %volume, replica = %known.destination,
-                "no longer overtaken by way of this replica: who went on stands in one line with {volume} by now"
-            );
-            if known.overtaken.as_ref().is_some_and(|overtaken| overtaken.ended) {
-                drop(guard);
-                self.release(id, volume.clone()).await?;
-            } else {
-                self.keep(SourceRelationship { overtaken: None, ..known }).await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Lets go of what is kept for a relationship that only stands for its being overtaken. What fails costs space, until it is
-    /// released.
-    async fn let_go(&self, known: &SourceRelationship) {
-        let (engine, of, id) = (self.engine.clone(), known.source.clone(), known.id);
-        match blocking(move || release_all(&*engine, &of, id)).await {
-            Ok(()) => {
-                self.tables().pins.insert(id, 0);
-            }
-            Err(error) => {
-                tracing::warn!(relationship = %id, volume = %known.source, "cannot release the base of a mirror that \
-                     was deleted; it holds space until farside mirror release: {error}");
-                return;
-            }
-        }
-        let without = SourceRelationship { base: None, since: None, ..known.clone() };
-        if let Err(error) = self.keep(without).await {
-            tracing::warn!(relationship = %id, volume = %known.source, "the state database could not record that \
-                 a base is released: {error}");
-        }
-    }
-
-    /// The destination gives up what is kept for it. Answers whether this side stays overtaken: then that is all it gives up.
-    pub(super) async fn release_to_mark(&self, relationship: Uuid) -> Result<bool, MirrorError> {
-        let known = self.tables().relationships.get(&relationship).cloned();
-        let Some((known, overtaken)) = known.and_then(|k| k.overtaken.clone().map(|o| (k, o))) else {
-            return Ok(false);
-        };
-        if directions::release(true) == directions::Left::Nothing {
-            return Ok(false);
-        }
-        self.transfers.stop(relationship, false);
-        let lock = self.registry.lock(relationship);
-        let _lock = lock.lock().await;
-        let known = SourceRelationship { overtaken: Some(Overtaken { ended: true, ..overtaken }), ..known };
-        self.keep(known.clone()).await?;
-        self.let_go(&known).await;
-        Ok(true)
     }
 
     /// Tells the log that hosts went on at `peer`, as far as its share of alarms reaches: a destination that makes up a new
@@ -660,48 +349,6 @@ impl Shared {
         );
     }
 
-    /// Refuses what an overtaken source must not do; a resync says that the destination's hosts have stopped, and
-    /// clears it.
-    pub(super) async fn check_overtaken(
-        &self,
-        relationship: Uuid,
-        volume: &VolumeName,
-        kind: TransferKind,
-        change: u64,
-    ) -> Result<(), Refusal> {
-        let is_news = self.registry.accept(relationship, change, RoleChangeMessage::Continue);
-        let known = self.tables().relationships.get(&relationship).cloned();
-        // A destination that asks for an update follows: what it has passed on is no reason to refuse it.
-        let is_its_own = |known: &SourceRelationship| {
-            known.overtaken.as_ref().is_some_and(|overtaken| overtaken.beyond.is_none())
-        };
-        let Some(known) = known.filter(is_its_own) else { return Ok(()) };
-        let of_overtaker = kind != TransferKind::Resync;
-        if directions::is_refused(directions::Request::Update { of_overtaker }, true) {
-            return Err(refusal(
-                "state",
-                format!(
-                    "{volume} is overtaken: its replica {} was broken off, and both sides may have been written to \
-                     since. Nothing was transferred. To make the replica follow {volume} again, at the replica's \
-                     site: farside mirror resync {}",
-                    known.destination, known.destination
-                ),
-            ));
-        }
-        if !is_news {
-            return Err(refusal(
-                "state",
-                format!(
-                    "{} was broken off again after this resync was asked for. Nothing was transferred. Run farside \
-                     mirror resync again",
-                    known.destination
-                ),
-            ));
-        }
-        tracing::info!(%relationship, %volume, "the replica follows again: no longer overtaken");
-        self.keep(SourceRelationship { overtaken: None, ..known }).await.map_err(to_refusal)
-    }
-
     /// Shows a relationship to whoever looks, and tells those who watch if its being overtaken changed.
     fn show(&self, relationship: SourceRelationship) {
         let is_overtaken = relationship.overtaken.clone();
@@ -717,26 +364,5 @@ impl Shared {
         self.tables().unsaved.remove(&relationship.id);
         self.show(relationship);
         Ok(())
-    }
-
-    /// Once a destination holds a new base of this volume, and the volume was itself that destination's replica before
-    /// it was broken off: the bases of that older, dormant relationship have a successor. Its record stays, so that the
-    /// roles can be changed again.
-    pub(super) async fn release_dormant(
-        &self,
-        peer: PeerId,
-        volume: &VolumeName,
-        destination: &VolumeName,
-    ) -> Result<(), MirrorError> {
-        let (engine, of, from) = (self.engine.clone(), volume.clone(), destination.to_string());
-        blocking(move || {
-            let dormant = engine.replica_record(&of)?;
-            let dormant = dormant.filter(|r| r.broken_off && r.peer == peer.0 && r.source == from);
-            match dormant {
-                Some(dormant) => release_all(&*engine, &of, dormant.relationship),
-                None => Ok(()),
-            }
-        })
-        .await
     }
 }

@@ -1,21 +1,152 @@
 //! What a transfer has left, once it has ended: its record, what is shown now, and what was set aside.
 
 use farside_transfer::TransferKind;
-use farside_transfer::destination::Outcome;
+use farside_transfer::destination::{NoRoom, Outcome};
 use farside_transfer::quiet::is_worth_a_line;
 use farside_transfer::report::{TransferReport, TransferResult};
 use uuid::Uuid;
 
 use super::Driver;
-use crate::error::blocking;
-use crate::log::LogEvent;
+use super::activity::{Ending, Ran};
+use crate::error::{MirrorError, blocking};
+use crate::limits::{GOT_ON_BYTES, LOSSES_IN_A_ROW_MAX};
+use crate::log::{LogEvent, RequestedBy};
 use crate::relationship::inspect::{Inspected, inspect};
+use crate::relationship::late_acknowledgement::LateAcknowledgement;
+use crate::relationship::room_wait::RoomWait;
 use crate::rescues;
 use crate::schedule::Schedule;
-use crate::state::{Event, Work};
+use crate::state::{Action, Event, Work};
 use crate::store::Relationship;
 
 impl Driver {
+    pub(super) async fn note(&mut self, ending: Ending) {
+        let mut again = None;
+        let mut crossed = false;
+        let (event, outcome) = match ending {
+            Ending::Waited(Ok(ready)) => {
+                if let Ok((next, Action::Run(kind))) = self.state.step(Event::Start) {
+                    self.state = next;
+                    let id = self.start_transfer(kind, ready);
+                    self.log(LogEvent::Start, Some(kind), Some(id)).await;
+                }
+                return;
+            }
+            Ending::Ran(Ok(ran)) => {
+                let Ran { mut outcome, gave_way } = *ran;
+                let was_cut = outcome.report.result == TransferResult::Aborted && !self.is_aborted;
+                if gave_way && was_cut {
+                    again = Some(RequestedBy::GaveWay);
+                    outcome.report.reason = Some(
+                        "gave its place to another mirror after its minutes; what it brought is kept, and it goes on \
+                         when it has its turn again"
+                            .into(),
+                    );
+                }
+                let event = self.transfer_ended(&mut outcome).await;
+                if outcome.waiting > 0 && outcome.report.snapshots > 0 && event == Event::Done {
+                    again = Some(RequestedBy::CatchUp);
+                }
+                self.note_upstream(&outcome).await;
+                self.acknowledge_late(&outcome);
+                let got_on = outcome.report.wire_bytes_received >= GOT_ON_BYTES;
+                self.losses = match outcome.lost_session {
+                    true if got_on => 1,
+                    true => self.losses + 1,
+                    false => 0,
+                };
+                self.note_room(outcome.no_room).await;
+                crossed = outcome.crossed;
+                (event, Ok(outcome.report))
+            }
+            Ending::Waited(Err(error)) | Ending::Ran(Err(error)) => {
+                tracing::warn!(
+                    relationship = %self.relationship.id, volume = %self.relationship.destination, "the transfer \
+                         could not start; the replica is unchanged: {error}"
+                );
+                let kind = match self.state.work {
+                    Work::Queued(kind) | Work::Running { kind, .. } => Some(kind),
+                    Work::Idle | Work::BrokenOff => None,
+                };
+                self.log(LogEvent::Abort { reason: error.to_string() }, kind, None).await;
+                self.why = Some(error.to_string());
+                self.losses = 0;
+                (Event::Failed, Err(error))
+            }
+        };
+        self.ports.progress.send_replace(None);
+        let Ok((mut next, mut action)) = self.state.step(event) else { return };
+        if self.losses > LOSSES_IN_A_ROW_MAX {
+            self.losses = 0;
+        }
+        if self.losses > 0 {
+            again = Some(RequestedBy::Retry);
+        }
+        if again.is_some() && action == Action::None {
+            // What was asked for is asked for again: it waits for a session and its turn, and who asked goes on waiting.
+            let event = if next.initialized { Event::AskUpdate } else { Event::AskInitialize };
+            (next, action) = next.step(event).unwrap_or((next, action));
+        }
+        self.state = next;
+        self.keep_pending().await;
+        if let (Some(by), Action::Enqueue(kind)) = (again, action) {
+            self.log(LogEvent::Request { by }, Some(kind), None).await;
+        }
+        let is_queued = matches!(action, Action::Enqueue(_));
+        let is_unserved = again.is_some() && is_queued;
+        let (served, set_aside) = match is_unserved {
+            true => (Vec::new(), Vec::new()),
+            false => (std::mem::take(&mut self.waiting), std::mem::take(&mut self.set_aside)),
+        };
+        // Those who asked while it ran are served by the next one, if there is one.
+        self.waiting.append(&mut self.waiting_next);
+        // A first copy that gave way comes after the others, whoever asked for it.
+        self.is_for_person = !self.waiting.is_empty() && again != Some(RequestedBy::GaveWay);
+        if !is_queued {
+            let why = self.why.clone().unwrap_or_else(|| "the mirror was quiesced".into());
+            self.settle(|| Err(MirrorError::State(format!("no further update was started: {why}"))));
+        }
+        if let Err(error) = self.carry_out(action).await {
+            self.why = Some(error.to_string());
+        }
+        if crossed {
+            self.has_crossed().await;
+        }
+        // Who is notified of the end sees it in the status too.
+        self.publish();
+        for ended in served {
+            let report = outcome.as_ref().map(|report| {
+                let set_aside = set_aside.clone();
+                TransferReport { set_aside, ..report.clone() }
+            });
+            let _ = ended.send(report.map_err(same));
+        }
+    }
+
+    /// After a transfer that found no room the schedule does not ask for the next one at once, and a tick that fell meanwhile does not
+    /// count; a person's request does.
+    pub(super) async fn note_room(&mut self, no_room: Option<NoRoom>) {
+        let Some(NoRoom { missing_bytes }) = no_room else {
+            self.room_wait = None;
+            return;
+        };
+        let now = self.parts.clock.monotonic();
+        self.room_wait = Some(RoomWait::after(self.room_wait, self.staging_room().await, missing_bytes, now));
+        if let Work::Running { kind, .. } = self.state.work
+            && self.waiting_next.is_empty()
+        {
+            self.state.work = Work::Running { kind, again: false };
+        }
+    }
+
+    /// Of a transfer that failed the source keeps more than its base: the next transfer clears up there.
+    pub(super) fn acknowledge_late(&mut self, outcome: &Outcome) {
+        if let (TransferResult::Ok, Some(message)) = (outcome.report.result, &outcome.unacknowledged) {
+            let (links, Relationship { id, peer, .. }) = (self.parts.links.clone(), &self.relationship);
+            self.late_acknowledgement = Some(LateAcknowledgement::send(links, *id, *peer, message.clone()));
+        }
+    }
+
     /// One line for a transfer that brought something; those that did not are counted.
     fn say_ended(&mut self, report: &TransferReport) {
         let Relationship { id, source, destination, schedule, .. } = &self.relationship;
@@ -153,5 +284,13 @@ impl Driver {
                 self.relationship.destination
             )
         })
+    }
+}
+
+/// The same error for one more listener.
+fn same(error: &MirrorError) -> MirrorError {
+    match error {
+        MirrorError::NoSession(reason) => MirrorError::NoSession(reason.clone()),
+        other => MirrorError::internal(other.to_string()),
     }
 }

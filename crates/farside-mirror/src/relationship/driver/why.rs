@@ -1,0 +1,86 @@
+//! What stands in a mirror's way, in words.
+
+use super::Driver;
+use crate::error::MirrorError;
+use crate::limits::WAITERS_MAX;
+use crate::store::SwapMark;
+
+impl Driver {
+    /// Whether anything may be asked of this mirror now.
+    pub(in crate::relationship) fn check_ready(&self) -> Result<(), MirrorError> {
+        self.check_unprepared()?;
+        // An update would bring nothing, and look as if all was well.
+        match self.forgotten_why() {
+            Some(why) => Err(MirrorError::State(why)),
+            None => Ok(()),
+        }
+    }
+
+    /// The same for a resync, which is a way out where nothing here remembers a role change.
+    pub(in crate::relationship) fn check_unprepared(&self) -> Result<(), MirrorError> {
+        self.check_probed()?;
+        if let Some(why) = self.prepared_why() {
+            return Err(MirrorError::State(why));
+        }
+        if self.waiting.len() + self.waiting_next.len() >= WAITERS_MAX {
+            return Err(MirrorError::State(format!(
+                "{WAITERS_MAX} requests already wait for this mirror; try again \
+                 when one has ended"
+            )));
+        }
+        Ok(())
+    }
+
+    /// What keeps a volume that is prepared for a role change from everything else.
+    pub(in crate::relationship) fn prepared_why(&self) -> Option<String> {
+        let Some(SwapMark::Prepared { .. }) = self.relationship.swap else { return None };
+        let volume = &self.relationship.destination;
+        Some(format!(
+            "a role change is under way: {volume} is read-only until its peer has taken over or given up. To finish \
+             it, at the peer: farside mirror swap again. If the peer has taken over and this site has not been \
+             notified, at this site: farside mirror resync {volume}. To make {volume} writable at once, at this site: \
+             farside mirror break {volume}"
+        ))
+    }
+
+    /// What a volume is waiting for that was made read-only for a role change, when nothing here remembers it.
+    pub(super) fn forgotten_why(&self) -> Option<String> {
+        let destination = &self.relationship.destination;
+        self.forgotten_fence.map(|_| {
+            let source = self.source_name();
+            format!(
+                "{destination} is read-only for a role change that this site no longer remembers (its state database \
+                 was lost). Look at the peer first: if {source} there is not broken off, run farside mirror break \
+                 {destination} at this site, nothing is lost; if it is broken off, run farside mirror resync \
+                 {destination} at this site"
+            )
+        })
+    }
+
+    /// Whether the pool has said what this replica is.
+    pub(in crate::relationship) fn is_settled(&self) -> bool {
+        self.is_probed
+    }
+
+    pub(in crate::relationship) fn check_probed(&self) -> Result<(), MirrorError> {
+        match &self.why {
+            Some(why) if !self.is_probed => {
+                Err(MirrorError::State(format!("the replica cannot be used: {why}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What is in the way, the nearest first.
+    pub(super) fn every_why(&self) -> Option<String> {
+        let why = self
+            .why
+            .clone()
+            .or_else(|| self.prepared_why())
+            .or_else(|| self.forgotten_why())
+            .or_else(|| self.went_back.as_ref().map(|(_, why)| why.clone()))
+            .or_else(|| self.schedule_why());
+        let more = [self.untold_why(), self.upstream_why()].into_iter().flatten();
+        why.into_iter().chain(more).reduce(|all, more| format!("{all}; {more}"))
+    }
+}
