@@ -267,10 +267,10 @@ impl Shared {
                 self.settle(&volume, &[back]).await.map_err(to_refusal)?;
                 Ok(noted(standing))
             }
-            // This side follows that one by now: no alarm. What is still pinned here goes with the next version; what was taken for
-            // the mirror and is needed by another is that one's.
+            // This side follows that one by now: no alarm. What is still kept here goes with the next version. What was taken for
+            // the mirror and is pinned by another is that one's.
             _ => {
-                if is_known || self.is_pinned(relationship, &volume).await.map_err(to_refusal)? {
+                if is_known || self.holds_for(relationship, &volume).await.map_err(to_refusal)? {
                     self.keep(known).await.map_err(to_refusal)?;
                 }
                 Ok(noted(Standing::Follows))

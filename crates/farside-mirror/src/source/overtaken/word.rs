@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use farside_engine::{EngineError, VolumeName};
+use farside_engine::{EngineError, SnapshotInfo, SnapshotOwner, VolumeName};
 use farside_peer::{PeerId, Refusal};
 use farside_transfer::bases::is_kept_for;
 use farside_transfer::limits::HOPS_MAX;
@@ -147,15 +147,17 @@ impl Shared {
         }
     }
 
-    /// Whether any snapshot is pinned for it.
-    pub(super) async fn is_pinned(
+    /// Whether any snapshot is pinned for it, or was taken for it and serves nobody: a release that was cut short leaves such a one.
+    pub(super) async fn holds_for(
         &self,
         relationship: Uuid,
         volume: &VolumeName,
     ) -> Result<bool, MirrorError> {
         let (engine, of) = (self.engine.clone(), volume.clone());
         let all = blocking(move || Ok::<_, MirrorError>(engine.all_snapshots(&of)?)).await?;
-        Ok(all.iter().any(|snapshot| snapshot.pinned_by.contains(&relationship)))
+        let is_its =
+            |s: &SnapshotInfo| s.owner == SnapshotOwner::Relationship(relationship) && s.pinned_by.is_empty();
+        Ok(all.iter().any(|s| s.pinned_by.contains(&relationship) || is_its(s)))
     }
 
     /// Whether any snapshot is pinned for it, or was taken for it.
