@@ -6,12 +6,14 @@ use std::time::Duration;
 use farside_engine::VolumeName;
 use farside_peer::PeerId;
 use farside_transfer::limits::GONE_ATTEMPTS;
+use farside_transfer::protocol::convert::Place;
 use tokio::sync::oneshot;
 
 use super::service::{Destination, ReservedSlot, Slot};
 use crate::error::{MirrorError, blocking};
 use crate::relationship::{Asked, Comparing, Mirror, Replaced, Replacing, common_base};
 use crate::schedule::Schedule;
+use crate::source::Overtaker;
 use crate::store::{Relationship, place};
 
 impl Destination {
@@ -123,9 +125,10 @@ impl Destination {
             left.clear();
         }
         let was_in_force = known.broken_off_at.is_none();
+        let overtaker = self.overtaker_of(&known, &relationship, &common.follows);
         let replaces = Replacing { relationship: known.id, was_in_force, left };
         let (mirror, asked) = self
-            .replace(relationship.clone(), async |mirror| {
+            .replace(relationship.clone(), overtaker, async |mirror| {
                 mirror.resync_onto(common, Some(replaces), link_wait).await
             })
             .await?;
@@ -136,11 +139,29 @@ impl Destination {
         Ok((mirror, asked))
     }
 
+    /// Who has gone on without what a volume has followed by `known`, where it is to follow `next` from now on, which itself follows
+    /// `beyond`. A volume that has followed this one, and does not any more, went on, whether this site has heard it or not.
+    fn overtaker_of(&self, known: &Relationship, next: &Relationship, beyond: &[Place]) -> Option<Overtaker> {
+        let source = &self.parts.source;
+        let places: Vec<Place> =
+            [place(next.peer, &next.source)].into_iter().chain(beyond.iter().cloned()).collect();
+        let has_followed = source
+            .destinations()
+            .iter()
+            .any(|r| (r.peer, &r.source, &r.destination) == (next.peer, &known.destination, &next.source));
+        if !has_followed || places.contains(&place(known.peer, &known.source)) {
+            return None;
+        }
+        let name = self.parts.links.name_of(next.peer).unwrap_or_else(|| format!("{:?}", next.peer));
+        Some(Overtaker { by: format!("{name}:{}", next.source), at: self.parts.clock.now(), places })
+    }
+
     /// Puts `relationship` in the place of the one that its volume is in, if `change` succeeds with it: then that one is over.
     /// Otherwise it goes on as it was.
     pub(super) async fn replace<T>(
         &self,
         relationship: Relationship,
+        overtaker: Option<Overtaker>,
         change: impl AsyncFnOnce(&Mirror) -> Result<T, MirrorError>,
     ) -> Result<(Mirror, T), MirrorError> {
         let volume = relationship.destination.clone();
@@ -165,7 +186,7 @@ impl Destination {
                 self.slots().insert(volume.clone(), Slot::Running(mirror.clone(), driver));
                 let (left, is_left) = oneshot::channel();
                 let follows = mirror.status().relationship.chain();
-                let left = decision.send(Replaced { follows, done: left }).map(|()| is_left);
+                let left = decision.send(Replaced { follows, overtaker, done: left }).map(|()| is_left);
                 if let Ok(left) = left
                     && let Ok(Err(error)) = left.await
                 {

@@ -112,7 +112,7 @@ impl Destination {
             let relationship =
                 Relationship::new(offer.reverse, *peer, source.clone(), volume.clone(), schedule);
             let (_, accepted) =
-                self.replace(relationship, async |mirror| mirror.change_roles(prepare).await).await?;
+                self.replace(relationship, None, async |mirror| mirror.change_roles(prepare).await).await?;
             return Ok(accepted);
         }
         let _reserved = ReservedSlot::take(self, volume)?;

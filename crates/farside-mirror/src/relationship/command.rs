@@ -20,7 +20,7 @@ use crate::options::MirrorOptions;
 use crate::queue::TransferQueue;
 use crate::replica_limits::ReplicaLimits;
 use crate::schedule::Schedule;
-use crate::source::{ReverseAccepted, SourceService};
+use crate::source::{Overtaker, ReverseAccepted, SourceService};
 use crate::state::Event;
 use crate::store::RelationshipStore;
 
@@ -112,6 +112,8 @@ pub(crate) struct Replacing {
 pub(crate) struct Replaced {
     /// What it follows, the nearest first.
     pub(crate) follows: Vec<Place>,
+    /// Who went on without what it has followed until now, as far as that is known.
+    pub(crate) overtaker: Option<Overtaker>,
     /// Answered when what the mirror kept is released.
     pub(crate) done: Reply<()>,
 }

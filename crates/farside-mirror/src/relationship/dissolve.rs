@@ -16,6 +16,7 @@ use crate::error::{MirrorError, blocking};
 use crate::limits::BREAK_PATIENCE;
 use crate::log::LogEvent;
 use crate::set_back::Row;
+use crate::source::Overtaker;
 use crate::state::{Event, Work};
 use crate::store::{Ending, Relationship, SwapMark, place};
 
@@ -110,7 +111,7 @@ impl Driver {
             Err(error) if error.is_not_found() => Vec::new(),
             Err(error) => return Err(error),
         };
-        let ending = self.ending(&before, &[]);
+        let ending = self.ending(&before, &[], None);
         self.parts.store.end(&ending).await?;
         let (engine, relationship) = (self.parts.engine.clone(), self.relationship.clone());
         let shown = self.current.clone();
@@ -129,7 +130,7 @@ impl Driver {
                 return Err(error);
             }
         };
-        let exact = self.ending(&left, &[]);
+        let exact = self.ending(&left, &[], None);
         if exact.message != ending.message
             && let Err(error) = self.parts.store.end(&exact).await
         {
@@ -175,7 +176,7 @@ impl Driver {
         }
         self.stop().await;
         let _ = aside.send(Ok(()));
-        let Ok(Replaced { follows, done }) = decision.await else {
+        let Ok(Replaced { follows, overtaker, done }) = decision.await else {
             // The row may have made room for the other's.
             if let Err(error) = self.parts.store.save(&self.relationship).await {
                 tracing::warn!(relationship = %self.relationship.id, "the state database could not record that the \
@@ -197,7 +198,7 @@ impl Driver {
             Err(error) => (Vec::new(), Err(error)),
         };
         // Told in this life whatever the database says: the old row is gone already.
-        let ending = self.ending(&left, &follows);
+        let ending = self.ending(&left, &follows, overtaker);
         let ended = self.parts.store.end(&ending).await.and(kept);
         self.parts.endings.tell(ending);
         self.log(LogEvent::Delete, None, None).await;
@@ -206,8 +207,8 @@ impl Driver {
     }
 
     /// What the source is to be told: that it may let everything go, or that it was overtaken, which it may not have heard yet; and
-    /// what the volume follows since.
-    fn ending(&self, left: &[Uuid], follows: &[Place]) -> Ending {
+    /// what the volume follows since. `overtaker`: as far as whoever replaces this knows more than what was heard here.
+    fn ending(&self, left: &[Uuid], follows: &[Place], overtaker: Option<Overtaker>) -> Ending {
         let relationship = &self.relationship;
         // Where the pool could not be asked the row tells.
         let was_broken_off = self.state.work == Work::BrokenOff || relationship.broken_off_at.is_some();
@@ -221,8 +222,9 @@ impl Driver {
                 returned: follows.contains(&place(relationship.peer, &relationship.source)),
                 ..overtaken_message(relationship, stands_on)
             })
-        } else if let Some(beyond) =
-            self.overtaker().filter(|_| self.state.initialized && !self.state.resync_pending)
+        } else if let Some(beyond) = overtaker
+            .or_else(|| self.overtaker())
+            .filter(|_| self.state.initialized && !self.state.resync_pending)
         {
             // It could not be passed on any more. Of a source that nothing has come from nobody here went on. It may follow this
             // volume, which now follows another, from what both have.

@@ -171,6 +171,8 @@ impl Shared {
             }
             // It followed that one since, and whoever ended that here knew that hosts had gone on there. Of one that was on its way
             // meanwhile nobody must think that it is news.
+            // A mirror that is over, of a destination that went on nowhere: nothing of it stays.
+            Heard::Clear if word.ended => Heard::Over,
             Heard::Note if is_break && self.registry.has_followed(relationship, word.change) => {
                 Heard::NothingKept
             }
@@ -270,6 +272,12 @@ impl Shared {
             // This side follows that one by now: no alarm. What is still kept here goes with the next version. What was taken for
             // the mirror and is pinned by another is that one's.
             _ => {
+                // Should this side not follow it after all, that its mirror is over was told for good.
+                let overtaken = known.overtaken.clone().map(|o| match word.said {
+                    Said::Ended => Overtaken { ended: true, follows: word.follows.clone(), ..o },
+                    _ => o,
+                });
+                let known = SourceRelationship { overtaken, ..known };
                 if is_known || self.holds_for(relationship, &volume).await.map_err(to_refusal)? {
                     self.keep(known).await.map_err(to_refusal)?;
                 }

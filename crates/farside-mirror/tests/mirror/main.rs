@@ -24,6 +24,7 @@ mod similar;
 #[path = "../support/mod.rs"]
 mod support;
 mod swap;
+mod tail_takes_over;
 mod three_lives;
 mod three_sites;
 mod transfers;
