@@ -57,9 +57,10 @@ impl Driver {
         let Relationship { upstream, destination, .. } = &self.relationship;
         if let Some(ring) = self.ring() {
             return Some(format!(
-                "{destination} follows itself, by way of {}: there is no original, and no host can write to any of them. \
-                 Decide whose data count; at that site: farside mirror break POOL/VOL. What was written elsewhere stays as \
-                 snapshots",
+                "{destination} follows itself, by way of {}, as its source last said: there is no original, and no host can \
+                 write to any of them. Look whether one has been broken off since: farside mirror update {destination}. If \
+                 not, decide whose data count; at that site: farside mirror break POOL/VOL. What was written elsewhere stays \
+                 as snapshots",
                 ring.join(", which follows ")
             ));
         }
