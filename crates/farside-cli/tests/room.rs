@@ -96,6 +96,13 @@ fn a_pool_that_fills_up_warns_in_time_and_ends_well() {
     eventually("it is nearly full", || level(&site) == 2);
     assert_said(&site, 2, "nearly-full", "nearly full");
     assert!(site.http("/healthz").contains("farside pool grow p"));
+    // All goes on there: what no snapshot has is overwritten over and over, and snapshots come and go.
+    for round in 0..200 {
+        let over = at - 1 - round % 8;
+        host.write(over * STEP, &step(over)).and_then(|()| host.flush()).unwrap();
+    }
+    site.ok("snapshot create p/v@late");
+    site.ok("snapshot delete p/v@late --yes");
     while host.write(at * STEP, &step(at)).is_ok() {
         host.flush().unwrap();
         at += 1;
