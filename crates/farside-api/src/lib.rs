@@ -55,7 +55,7 @@ pub use peer::{
 };
 pub use plan::Plan;
 pub use pool::{
-    CheckFinding, CheckedVersion, CreatePool, GrowPool, ImportPool, Pool, PoolCheck, PoolState,
+    CheckFinding, CheckedVersion, CreatePool, GrowPool, ImportPool, Pool, PoolCheck, PoolRoom, PoolState,
     QuarantinedRange, ReopenPool, Severity, StagedContent,
 };
 pub use scrub::{Scrub, ScrubDamage, ScrubDamageKind, ScrubState, StartScrub};

@@ -18,6 +18,20 @@ pub enum PoolState {
     Opening,
 }
 
+/// How much of a pool is left for hosts.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PoolRoom {
+    /// More than a fifth.
+    Enough,
+    /// A fifth or less: 80 % are taken.
+    Filling,
+    /// A twentieth or less: 95 % are taken.
+    NearlyFull,
+    /// Too little to write 1 MiB: hosts are told that there is no space.
+    Full,
+}
+
 /// A pool as it is listed.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Pool {
@@ -44,8 +58,20 @@ pub struct Pool {
     pub reclaimable_bytes: Option<u64>,
     /// Bytes that hosts can still write.
     pub free_bytes: Option<u64>,
+    /// How much of it is left for hosts.
+    #[serde(default)]
+    pub room: Option<PoolRoom>,
+    /// Bytes that are: what is free or reclaimable, without what the pool keeps for its own metadata.
+    #[serde(default)]
+    pub room_bytes: Option<u64>,
+    /// What that means, and what to do; null while there is enough.
+    #[serde(default)]
+    pub warning: Option<String>,
     /// How many volumes it holds.
     pub volumes: Option<u64>,
+    /// How large those are in all: what hosts were promised. More than its size is usual, since only what is written takes room.
+    #[serde(default)]
+    pub volume_bytes: Option<u64>,
     /// Blocks found damaged since it was opened.
     #[serde(default)]
     pub corrupt_blocks: Option<u64>,

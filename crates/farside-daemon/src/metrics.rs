@@ -7,8 +7,8 @@
 mod accelerator;
 
 use farside_api::{
-    AcceleratorStatus, Host, Mirror, PathState, Peer, PeerPath, PeerState, Pool, PoolState, Role, Scrub,
-    ScrubState, SourceHeard,
+    AcceleratorStatus, Host, Mirror, PathState, Peer, PeerPath, PeerState, Pool, PoolRoom, PoolState, Role,
+    Scrub, ScrubState, SourceHeard,
 };
 use farside_mirror::{LogEntry, LogEvent, QueueStatus, Relationship};
 use farside_transfer::{LevelKind, TransferReport, TransferResult};
@@ -165,6 +165,13 @@ fn describe() {
         "Bytes of the pool that nothing uses any more and that come back by themselves"
     );
     describe_gauge!("farside_pool_free_bytes", Unit::Bytes, "Bytes of the pool that can be given out");
+    describe_gauge!(
+        "farside_pool_room_level",
+        Unit::Count,
+        "What is left of the pool for hosts: 0 enough, 1 a fifth or less, 2 a twentieth or less, 3 nothing"
+    );
+    describe_gauge!("farside_pool_room_bytes", Unit::Bytes, "Bytes of the pool that are left for hosts");
+    describe_gauge!("farside_pool_volume_bytes", Unit::Bytes, "Size of the pool's volumes in all");
     describe_counter!(
         "farside_pool_corrupt_blocks_total",
         Unit::Count,
@@ -252,8 +259,20 @@ fn pool(pool: &Pool) {
     pool.used_bytes.inspect(|bytes| set("farside_pool_used_bytes", *bytes));
     pool.reclaimable_bytes.inspect(|bytes| set("farside_pool_reclaimable_bytes", *bytes));
     pool.free_bytes.inspect(|bytes| set("farside_pool_free_bytes", *bytes));
+    pool.room.inspect(|room| set("farside_pool_room_level", room_level(*room)));
+    pool.room_bytes.inspect(|bytes| set("farside_pool_room_bytes", *bytes));
+    pool.volume_bytes.inspect(|bytes| set("farside_pool_volume_bytes", *bytes));
     if let Some(blocks) = pool.corrupt_blocks {
         counter!("farside_pool_corrupt_blocks_total", "pool" => pool.name.clone()).absolute(blocks);
+    }
+}
+
+fn room_level(room: PoolRoom) -> u64 {
+    match room {
+        PoolRoom::Enough => 0,
+        PoolRoom::Filling => 1,
+        PoolRoom::NearlyFull => 2,
+        PoolRoom::Full => 3,
     }
 }
 

@@ -4,6 +4,7 @@
 //! stays taken; the daemon goes on with the others.
 
 mod away;
+mod capacity;
 pub(crate) mod opening;
 mod watching;
 
@@ -23,6 +24,7 @@ use parking_lot::{Mutex, RwLock};
 use uuid::Uuid;
 
 use self::away::{Watch, leads_elsewhere};
+use self::capacity::RoomWatch;
 use crate::failure::Failure;
 
 /// What a raw device is overwritten with at its head when its pool is deleted, or was not made to the end: both superblocks and
@@ -75,11 +77,12 @@ struct Opened {
     pool: Arc<Pool>,
     device: Arc<FileDevice>,
     watch: Arc<Watch>,
+    room: Arc<RoomWatch>,
 }
 
 impl Opened {
     fn new(pool: Arc<Pool>, device: Arc<FileDevice>) -> Opened {
-        Opened { pool, device, watch: Arc::default() }
+        Opened { pool, device, watch: Arc::default(), room: Arc::default() }
     }
 }
 
@@ -565,7 +568,11 @@ fn document(name: &str, slot: &Slot) -> Document {
         used_bytes: None,
         reclaimable_bytes: None,
         free_bytes: None,
+        room: None,
+        room_bytes: None,
+        warning: None,
         volumes: None,
+        volume_bytes: None,
         corrupt_blocks: None,
         staged: None,
         staged_bytes: None,
@@ -584,9 +591,12 @@ fn document(name: &str, slot: &Slot) -> Document {
             ..closed(format!("it has been being opened for {} s", since.elapsed().as_secs()))
         },
         Content::Failed(error) => closed(error.clone()),
-        Content::Open(Opened { pool, watch, .. }) => {
+        Content::Open(Opened { pool, watch, room, .. }) => {
             let status = pool.status();
             let is_latched = status.failed.is_some();
+            let volumes = pool.volumes();
+            // Of a pool that accepts nothing any more it does not matter.
+            let seen = (!is_latched).then(|| room.look(name, pool));
             let (error, advice) = match (status.failed, status.refused_write) {
                 (Some(error), _) => (
                     Some(error),
@@ -634,7 +644,13 @@ fn document(name: &str, slot: &Slot) -> Document {
                 used_bytes: Some(status.size_bytes.saturating_sub(status.free_bytes + status.waiting_bytes)),
                 reclaimable_bytes: Some(status.waiting_bytes),
                 free_bytes: Some(if is_latched { 0 } else { status.free_bytes }),
-                volumes: Some(pool.volumes().len() as u64),
+                room: seen.as_ref().map(|seen| seen.level),
+                room_bytes: seen.as_ref().map(|seen| seen.room.for_hosts_bytes),
+                warning: seen.and_then(|seen| seen.warning(name)),
+                volumes: Some(volumes.len() as u64),
+                volume_bytes: Some(
+                    volumes.iter().map(|volume| volume.size_bytes).fold(0, u64::saturating_add),
+                ),
                 corrupt_blocks: Some(status.corrupt_blocks),
                 unattributed_bytes_max: Some(status.unattributed_bytes_max),
                 ..closed(String::new())

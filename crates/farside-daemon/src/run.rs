@@ -105,6 +105,8 @@ async fn serve(config: Config, log: Log, for_hosts: &Handle) -> Result<(), Daemo
     requests.spawn(stop.clone().run_until_cancelled_owned(follow_throttles(Arc::clone(&site))));
     let pools = Arc::clone(&site.pools);
     requests.spawn(stop.clone().run_until_cancelled_owned(pools.keep_looking_at_paths()));
+    let pools = Arc::clone(&site.pools);
+    requests.spawn(stop.clone().run_until_cancelled_owned(pools.keep_looking_at_room()));
     for pool in late {
         requests
             .spawn(stop.clone().run_until_cancelled_owned(known_pools::open_late(Arc::clone(&site), pool)));

@@ -1,6 +1,7 @@
 //! The pool's own thread: writing out what waits for it, consistency points when they are due, reaping of what was deleted, and
 //! learning what the pool holds while transfers ask for it.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use crate::error::StoreError;
@@ -37,7 +38,8 @@ fn work(weak: &Weak<Pool>, wake: &Wake, told: &mut Option<String>) -> bool {
     };
     // What fails stays, is tried again, and is told: see `Pool::note_data_write`.
     let _ = pool.write_out();
-    let result = if pool.point_is_due() {
+    let is_asked = pool.settle_wanted.swap(false, Ordering::AcqRel);
+    let result = if is_asked || pool.point_is_due() {
         match pool.consistency_point() {
             // What is reaped may give it some. Whoever writes is told.
             Err(StoreError::NoRoomForPoint { .. }) => reap(),

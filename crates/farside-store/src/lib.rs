@@ -23,6 +23,7 @@ mod adopt;
 mod allocator;
 mod alone;
 mod background;
+mod capacity;
 mod claim;
 mod copies;
 mod delta;
@@ -63,6 +64,7 @@ mod write_behind;
 mod write_out;
 
 pub use adopt::{WANTED_MAX, Wanted};
+pub use capacity::{Room, WRITE_NEEDS_BYTES};
 pub use claim::ClaimOptions;
 pub use difference::{DifferenceKind, DifferingBlocks};
 pub use error::{Result, StoreError};

@@ -123,7 +123,8 @@ impl Pool {
         state.capturing_leaves = std::mem::take(&mut state.dirty_leaves);
         state.load.captured();
         state.overlay_bytes = 0;
-        state.written_blocks = 0;
+        state.counting_blocks += std::mem::take(&mut state.written_blocks);
+        state.changed_at_point = state.changed;
         let growth = state.catalog_growth;
         drop(state);
         ring.write(payloads)?;
@@ -203,6 +204,7 @@ impl Pool {
         state.allocator.installed(free_map);
         state.versions.unattributed_blocks_max = unattributed;
         state.capturing_leaves = 0;
+        state.counting_blocks = 0;
         state.load.installed();
         state.catalog_bytes = bytes.len() as u64;
         state.catalog_growth -= growth;

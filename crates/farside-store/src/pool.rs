@@ -134,8 +134,12 @@ pub(crate) struct State {
     pub(crate) spare_pairs_kept: usize,
     /// Data blocks written since the last capture: what they replaced is free two points later.
     pub(crate) written_blocks: u64,
+    /// Data blocks written before it, while no point that began since has come to its end: what they replaced counts as used.
+    pub(crate) counting_blocks: u64,
     /// Counts what may free space one day: operations accepted, and changes of the catalog.
     pub(crate) changed: u64,
+    /// What it was at the last capture.
+    pub(crate) changed_at_point: u64,
     /// Told whenever an operation under way gives back room.
     pub(crate) room_given_back: Arc<Condvar>,
     /// Blocks that catalog and free map take; what the owner counts take follows from [`Allocator::owners`].
@@ -148,6 +152,8 @@ pub(crate) struct State {
     pub(crate) catalog_growth: u64,
     /// What `changed` was when the pool was last found full: nothing comes back until it moves.
     pub(crate) full_since: Option<u64>,
+    /// And when a host was last told so.
+    pub(crate) refused_since: Option<u64>,
     /// Memory of the deltas since the last capture.
     pub(crate) overlay_bytes: u64,
     /// Bytes of journal promised to operations under way.
@@ -214,6 +220,8 @@ pub struct Pool {
     pub(crate) stripes: Vec<RwLock<()>>,
     /// How many look for room that was not there: newcomers stand behind them.
     pub(crate) seeking_room: AtomicUsize,
+    /// See [`Pool::settle`].
+    pub(crate) settle_wanted: AtomicBool,
     /// Held by the one who makes points for it.
     pub(crate) room_turn: Mutex<()>,
     pub(crate) room_given_back: Arc<Condvar>,
@@ -278,6 +286,7 @@ impl Pool {
             syncing: Mutex::new(()),
             stripes: (0..STRIPES).map(|_| RwLock::new(())).collect(),
             seeking_room: AtomicUsize::new(0),
+            settle_wanted: AtomicBool::new(false),
             room_turn: Mutex::new(()),
             room_given_back,
             wake: Arc::default(),

@@ -295,13 +295,16 @@ impl Pool {
             owed_pairs,
             spare_pairs_kept: crate::space::spare_pairs_kept(superblock.pool_blocks),
             written_blocks: 0,
+            counting_blocks: replayed.written_blocks,
             changed: 0,
+            changed_at_point: 0,
             room_given_back: Arc::default(),
             system_blocks: writer_blocks(superblock.catalog.length_bytes as usize, chunks),
             generation: loaded.generation,
             catalog_bytes: superblock.catalog.length_bytes,
             catalog_growth: loaded.catalog_growth,
             full_since: None,
+            refused_since: None,
             overlay_bytes: owed.bytes,
             promised_journal: 0,
             ring_used: ring.used(),
@@ -388,6 +391,8 @@ struct Replayed {
     steps: u64,
     /// Blocks read because no sync vouched for them.
     verified_blocks: u64,
+    /// Blocks that the journal says were written.
+    written_blocks: u64,
 }
 
 /// What the last point and the journal say.
@@ -681,6 +686,7 @@ fn replay(loaded: &mut Loaded, batch: &ReadBatch) -> Result<()> {
                         problem(format!("pool block {b} gets one owner more while nothing uses it"))
                     })?;
                 } else {
+                    loaded.replayed.written_blocks += count;
                     loaded.allocator.claim(*place, count).map_err(|b| {
                         problem(format!("pool block {b} is mapped while something else uses it"))
                     })?;

@@ -43,10 +43,10 @@ pub(crate) struct Reservation {
 }
 
 /// Worst case of one operation: a range of blocks has two edges, so two paths of nodes.
-const LEAVES_PER_OPERATION: u64 = 4;
+pub(crate) const LEAVES_PER_OPERATION: u64 = 4;
 /// Inner nodes likewise: five levels above the leaf, two paths that meet in the root, and the copies a snapshot forces are the same
 /// ones: 9. A tree that grew needs up to 4 more for its old part, once.
-const PAIRS_PER_OPERATION: usize = 14;
+pub(crate) const PAIRS_PER_OPERATION: usize = 14;
 /// Of one block: its path alone.
 const PAIRS_PER_PATH: usize = 5;
 
@@ -129,7 +129,12 @@ impl Pool {
                 other => return other,
             }
         }
-        self.seek_room(blocks, footprint, class)
+        let found = self.seek_room(blocks, footprint, class);
+        if class == SpaceClass::Host && matches!(found, Err(StoreError::NoSpace { .. })) {
+            let mut state = self.state.lock();
+            state.refused_since = Some(state.changed);
+        }
+        found
     }
 
     /// Makes points, reaps, and waits for operations under way, until there is room or nothing comes back any more.
@@ -261,7 +266,7 @@ impl Pool {
     }
 
     /// Blocks that the pool's own trees may need.
-    fn own_blocks(&self, state: &State) -> u64 {
+    pub(crate) fn own_blocks(&self, state: &State) -> u64 {
         state.system_blocks
             + table_cost(state.allocator.owners.table_blocks(), self.pool_blocks())
             + state.catalog_growth.div_ceil(BLOCK_BYTES as u64) * 2

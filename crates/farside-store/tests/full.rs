@@ -7,7 +7,7 @@ mod sparse;
 use std::sync::Arc;
 
 use farside_platform::SimulatedDisk;
-use farside_store::{Pool, StoreError};
+use farside_store::{Pool, StoreError, WRITE_NEEDS_BYTES};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use sparse::{BLOCK, SparseRun, Version, content, new_snapshot, options, seeds, staged_for};
@@ -218,4 +218,55 @@ fn crashes_while_full() {
             pool.consistency_point().expect("a point");
         }
     }
+}
+
+/// What is left for hosts is never more than is said to be at most, whatever they overwrite, also after a crash; and a point
+/// settles it.
+#[test]
+fn what_is_left_is_told_with_what_is_not_counted_yet() {
+    let mut disk = SimulatedDisk::new("full", 32 << 20).without_history();
+    let mut pool = Pool::create(Arc::new(disk.clone()), options(5)).expect("a pool");
+    pool.create_volume("v", 1 << 30).expect("a volume");
+    let empty = pool.room();
+    assert!(empty.for_hosts_bytes > empty.size_bytes / 2 && !empty.refuses_hosts, "{empty:?}");
+    let most = |pool: &Pool| pool.room().for_hosts_bytes + pool.room().unsettled_bytes;
+    let mut seen = Vec::new();
+    for round in 0..12 {
+        let handle = pool.open_volume("v").expect("it opens");
+        // The same 12 MiB over and over, and a part that no point has counted yet.
+        for block in (0..3072).chain(0..700) {
+            handle.write(block * BLOCK, &content(round * 4096 + block + 1)).expect("room");
+        }
+        handle.flush().expect("a flush");
+        drop(handle);
+        if round % 3 == 2 {
+            let crashed = disk.image();
+            pool = Pool::open(Arc::new(crashed.clone()), options(6 + round)).expect("it opens");
+            disk = crashed;
+        }
+        let at_most = most(&pool);
+        let before = pool.room();
+        pool.consistency_point().expect("a point");
+        let after = pool.room();
+        assert_eq!((after.unsettled_bytes, after.may_settle), (0, false), "{after:?}");
+        assert!(after.for_hosts_bytes >= before.for_hosts_bytes, "{before:?} {after:?}");
+        assert!(after.for_hosts_bytes <= at_most + (64 << 10), "round {round}: {before:?} {after:?}");
+        seen.push(after.for_hosts_bytes);
+    }
+    let (least, highest) = (seen.iter().min().expect("rounds"), seen.iter().max().expect("rounds"));
+    assert!(highest - least < 512 << 10, "what is alive stays the same: {seen:?}");
+
+    let handle = pool.open_volume("v").expect("it opens");
+    let megabyte =
+        |at: u64| -> Vec<u8> { (0..256).flat_map(|i| content((1 << 20) | (at << 8) | i)).collect() };
+    let refused = (16..64).find(|at| handle.write(at << 20, &megabyte(*at)).is_err()).expect("it fills up");
+    let room = pool.room();
+    assert!(room.refuses_hosts && room.for_hosts_bytes < 2 * WRITE_NEEDS_BYTES, "{room:?}");
+    handle.trim(16 << 20, (refused - 16) << 20).expect("a trim in a full pool");
+    let room = pool.room();
+    assert!(room.may_settle && !room.refuses_hosts, "{room:?}");
+    pool.consistency_point().expect("a point");
+    let room = pool.room();
+    assert!(room.for_hosts_bytes + (512 << 10) > *least, "{room:?} {seen:?}");
+    assert_usable(&pool, "at the end");
 }

@@ -16,7 +16,11 @@ fn pools_and_volumes() {
             used_bytes: None,
             reclaimable_bytes: None,
             free_bytes: None,
+            room: Some(PoolRoom::NearlyFull),
+            room_bytes: Some(4096),
+            warning: Some("95 %".into()),
             volumes: None,
+            volume_bytes: None,
             corrupt_blocks: None,
             staged: None,
             staged_bytes: None,
@@ -28,7 +32,7 @@ fn pools_and_volumes() {
         json!({
             "name": "p", "uuid": null, "path": "/srv/p", "state": "failed", "error": "no superblock",
             "advice": "farside pool reopen p", "size_bytes": null, "used_bytes": null, "reclaimable_bytes": null,
-            "free_bytes": null, "volumes": null,
+            "free_bytes": null, "room": "nearly-full", "room_bytes": 4096, "warning": "95 %", "volumes": null, "volume_bytes": null,
             "corrupt_blocks": null, "staged": null, "staged_bytes": null, "quarantined": null,
             "unattributed_bytes_max": null, "path_lost": null, "scrub": null
         }),

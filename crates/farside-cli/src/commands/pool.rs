@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use farside_api::{
-    CreatePool, ErrorBody, ErrorCode, GrowPool, ImportPool, Pool, PoolState, ReopenPool, StagedContent,
-    StartScrub,
+    CreatePool, ErrorBody, ErrorCode, GrowPool, ImportPool, Pool, PoolRoom, PoolState, ReopenPool,
+    StagedContent, StartScrub,
 };
 use reqwest::Method;
 
@@ -143,6 +143,7 @@ fn listing(pools: &[Pool]) -> String {
         Column::Right("size"),
         Column::Right("used"),
         Column::Right("free"),
+        Column::Left("room"),
         Column::Right("volumes"),
         Column::Left("path"),
         Column::Left("error"),
@@ -154,6 +155,7 @@ fn listing(pools: &[Pool]) -> String {
             or_dash(pool.size_bytes, size),
             or_dash(pool.used_bytes, size),
             or_dash(pool.free_bytes, size),
+            or_dash(pool.room, |room| room_word(room).into()),
             or_dash(pool.volumes, |n| n.to_string()),
             pool.path.clone(),
             pool.error.clone().unwrap_or_default(),
@@ -171,6 +173,28 @@ fn state(state: PoolState) -> &'static str {
     }
 }
 
+fn room_word(room: PoolRoom) -> &'static str {
+    match room {
+        PoolRoom::Enough => "enough",
+        PoolRoom::Filling => "filling",
+        PoolRoom::NearlyFull => "nearly full",
+        PoolRoom::Full => "full",
+    }
+}
+
+fn room(pool: &Pool) -> String {
+    match (pool.room, &pool.warning) {
+        (Some(room), Some(warning)) => format!("{}: {warning}", room_word(room)),
+        (room, _) => or_dash(room, |room| room_word(room).into()),
+    }
+}
+
+/// How many volumes, and what hosts were promised beside what there is.
+fn volumes(pool: &Pool) -> String {
+    let of = |bytes| format!(", {} in all", size(bytes));
+    or_dash(pool.volumes, |n| format!("{n}{}", pool.volume_bytes.map(of).unwrap_or_default()))
+}
+
 fn status(pool: &Pool) -> String {
     let text = details(&[
         ("name", pool.name.clone()),
@@ -183,7 +207,8 @@ fn status(pool: &Pool) -> String {
         ("used", or_dash(pool.used_bytes, size)),
         ("reclaimable", or_dash(pool.reclaimable_bytes, size)),
         ("free", or_dash(pool.free_bytes, size)),
-        ("volumes", or_dash(pool.volumes, |n| n.to_string())),
+        ("room", room(pool)),
+        ("volumes", volumes(pool)),
         ("staged", or_dash(pool.staged_bytes, size)),
         ("quarantined", or_dash(pool.quarantined.as_deref(), quarantine::bytes)),
         ("scrub", or_dash(pool.scrub.as_ref(), scrub::summary)),

@@ -19,6 +19,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
         details(&[
             ("name", site.name.clone()),
             ("health", if site.reasons.is_empty() { "ok".into() } else { site.reasons.join("; ") }),
+            ("warnings", if site.warnings.is_empty() { "none".into() } else { site.warnings.join("; ") }),
             ("throttle in", throttle(&site.throttle_in)),
             ("throttle out", throttle(&site.throttle_out)),
             ("transfer size", site.transfer_size.to_string()),

@@ -7,7 +7,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
-use farside_api::PoolState;
+use farside_api::{Pool, PoolRoom, PoolState};
 use serde_json::json;
 
 use super::error::ApiError;
@@ -35,12 +35,20 @@ async fn metrics(State(site): Shared) -> Result<Response, ApiError> {
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], page).into_response())
 }
 
-/// 200 if everything serves, 503 with the reasons if not.
+/// 200 if everything serves, 503 with the reasons if not. Warnings change neither.
 async fn healthz(State(site): Shared) -> Response {
     let reasons = reasons(&site).await;
+    let warnings = warnings(&site);
     let (status, word) =
         if reasons.is_empty() { (StatusCode::OK, "ok") } else { (StatusCode::SERVICE_UNAVAILABLE, "ill") };
-    (status, Json(json!({"status": word, "reasons": reasons}))).into_response()
+    (status, Json(json!({"status": word, "reasons": reasons, "warnings": warnings}))).into_response()
+}
+
+/// What is all right yet, and somebody should know before it is not.
+pub(super) fn warnings(site: &Site) -> Vec<String> {
+    let late = |pool: &Pool| pool.room.is_some_and(|room| room >= PoolRoom::NearlyFull);
+    let pools = site.pools.list().into_iter().filter(late);
+    pools.filter_map(|pool| Some(format!("pool {}: {}", pool.name, pool.warning?))).collect()
 }
 
 /// Why somebody has to look after the site. Lag and sessions are no matter of this: the replica's site goes on serving what it has.

@@ -79,6 +79,7 @@ async fn status_of(site: &Site) -> SiteStatus {
     SiteStatus {
         name: site.document.name.clone(),
         reasons: health::reasons(site).await,
+        warnings: health::warnings(site),
         throttle_in: throttle(Direction::In),
         throttle_out: throttle(Direction::Out),
         transfer_size: queue.size as u64,

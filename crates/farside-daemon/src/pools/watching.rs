@@ -1,4 +1,4 @@
-//! Looks where the paths of open pools lead.
+//! Looks where the paths of open pools lead, and how much room they have.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,6 +8,7 @@ use farside_api::{ErrorBody, ErrorCode};
 use farside_platform::Found;
 
 use super::away::{Away, away};
+use super::capacity::LOOK_AT_ROOM_EVERY;
 use super::{Content, Opened, Pools, Slot};
 
 /// How often.
@@ -19,6 +20,19 @@ impl Pools {
         loop {
             self.look_at_paths();
             tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Looks how much room open pools have, for as long as the site lives.
+    pub(crate) async fn keep_looking_at_room(self: Arc<Self>) {
+        loop {
+            for (name, _, Opened { pool, room, .. }) in self.all_opened() {
+                if pool.status().failed.is_none() {
+                    room.look(&name, &pool);
+                    room.settle_if_it_helps(&pool);
+                }
+            }
+            tokio::time::sleep(LOOK_AT_ROOM_EVERY).await;
         }
     }
 
