@@ -3,6 +3,7 @@
 
 mod activity;
 mod ended;
+mod transfers;
 mod why;
 
 use std::sync::Arc;

@@ -243,7 +243,7 @@ impl Driver {
     }
 
     /// Deletes rescues that are too many. Nobody waits for it.
-    pub(in crate::relationship) fn thin_rescues(&self) {
+    pub(crate) fn thin_rescues(&self) {
         let most = self.parts.limits.rescues;
         if most == 0 || self.rescues.len() <= most {
             return;

@@ -7,7 +7,7 @@ use crate::store::SwapMark;
 
 impl Driver {
     /// Whether anything may be asked of this mirror now.
-    pub(in crate::relationship) fn check_ready(&self) -> Result<(), MirrorError> {
+    pub(crate) fn check_ready(&self) -> Result<(), MirrorError> {
         self.check_unprepared()?;
         // An update would bring nothing, and look as if all was well.
         match self.forgotten_why() {
@@ -17,7 +17,7 @@ impl Driver {
     }
 
     /// The same for a resync, which is a way out where nothing here remembers a role change.
-    pub(in crate::relationship) fn check_unprepared(&self) -> Result<(), MirrorError> {
+    pub(crate) fn check_unprepared(&self) -> Result<(), MirrorError> {
         self.check_probed()?;
         if let Some(why) = self.prepared_why() {
             return Err(MirrorError::State(why));
@@ -32,7 +32,7 @@ impl Driver {
     }
 
     /// What keeps a volume that is prepared for a role change from everything else.
-    pub(in crate::relationship) fn prepared_why(&self) -> Option<String> {
+    pub(crate) fn prepared_why(&self) -> Option<String> {
         let Some(SwapMark::Prepared { .. }) = self.relationship.swap else { return None };
         let volume = &self.relationship.destination;
         Some(format!(
@@ -58,11 +58,11 @@ impl Driver {
     }
 
     /// Whether the pool has said what this replica is.
-    pub(in crate::relationship) fn is_settled(&self) -> bool {
+    pub(crate) fn is_settled(&self) -> bool {
         self.is_probed
     }
 
-    pub(in crate::relationship) fn check_probed(&self) -> Result<(), MirrorError> {
+    pub(crate) fn check_probed(&self) -> Result<(), MirrorError> {
         match &self.why {
             Some(why) if !self.is_probed => {
                 Err(MirrorError::State(format!("the replica cannot be used: {why}")))

@@ -19,7 +19,7 @@ use crate::store::{Overtaken, SourceRelationship, place};
 impl Shared {
     /// The very volume that went on follows again, under another relationship: what its old one has left is settled, unless it has
     /// followed one since that may go on.
-    pub(in crate::source) async fn comes_back(
+    pub(crate) async fn comes_back(
         &self,
         relationship: Uuid,
         peer: PeerId,
@@ -51,11 +51,7 @@ impl Shared {
 
     /// Who stands in one line with a volume here has not gone on without it any more. `further` follow it, besides those that are
     /// known to. To be called with no relationship's lock held.
-    pub(in crate::source) async fn settle(
-        &self,
-        volume: &VolumeName,
-        further: &[Place],
-    ) -> Result<(), MirrorError> {
+    pub(crate) async fn settle(&self, volume: &VolumeName, further: &[Place]) -> Result<(), MirrorError> {
         let is_overtaken = |r: &SourceRelationship| r.source == *volume && r.overtaken.is_some();
         if !self.tables().relationships.values().any(is_overtaken) {
             return Ok(());
@@ -117,7 +113,7 @@ impl Shared {
     }
 
     /// The destination gives up what is kept for it. Answers whether this side stays overtaken: then that is all it gives up.
-    pub(in crate::source) async fn release_to_mark(&self, relationship: Uuid) -> Result<bool, MirrorError> {
+    pub(crate) async fn release_to_mark(&self, relationship: Uuid) -> Result<bool, MirrorError> {
         let known = self.tables().relationships.get(&relationship).cloned();
         let Some((known, overtaken)) = known.and_then(|k| k.overtaken.clone().map(|o| (k, o))) else {
             return Ok(false);
@@ -136,7 +132,7 @@ impl Shared {
 
     /// Refuses what an overtaken source must not do; a resync says that the destination's hosts have stopped, and
     /// clears it.
-    pub(in crate::source) async fn check_overtaken(
+    pub(crate) async fn check_overtaken(
         &self,
         relationship: Uuid,
         volume: &VolumeName,
@@ -179,7 +175,7 @@ impl Shared {
     /// Once a destination holds a new base of this volume, and the volume was itself that destination's replica before
     /// it was broken off: the bases of that older, dormant relationship have a successor. Its record stays, so that the
     /// roles can be changed again.
-    pub(in crate::source) async fn release_dormant(
+    pub(crate) async fn release_dormant(
         &self,
         peer: PeerId,
         volume: &VolumeName,
