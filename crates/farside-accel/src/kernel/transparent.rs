@@ -3,6 +3,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -54,7 +55,8 @@ fn listener(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// Connects to `server`: as `client`, from its address and port; or, without one, as this box. It takes as long as TCP does: the caller
-/// bounds it. With `dscp` every segment has this code point, the first one too.
+/// bounds it. With `dscp` every segment has this code point, the first one too. Dropped without another word the connection is reset: the
+/// server must not take the loss of a trunk for the end of what its client says.
 ///
 /// A connection of the same client and port that this box closed itself less than a minute ago makes it fail with
 /// [`io::ErrorKind::AddrNotAvailable`] (TIME-WAIT).
@@ -65,6 +67,7 @@ pub async fn connect(
 ) -> io::Result<TcpStream> {
     let socket = if server.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     socket.set_nodelay(true)?;
+    SockRef::from(&socket).set_linger(Some(Duration::ZERO))?;
     if let Some(dscp) = dscp {
         set_dscp(&SockRef::from(&socket), server, dscp)?;
     }
