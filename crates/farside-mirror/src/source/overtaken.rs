@@ -169,10 +169,10 @@ impl Shared {
                 self.registry.follows(relationship, word.change);
                 heard
             }
-            // It followed that one since, and whoever ended that here knew that hosts had gone on there. Of one that was on its way
-            // meanwhile nobody must think that it is news.
             // A mirror that is over, of a destination that went on nowhere: nothing of it stays.
             Heard::Clear if word.ended => Heard::Over,
+            // It followed that one since, and whoever ended that here knew that hosts had gone on there. A word that was on its way
+            // meanwhile is no news.
             Heard::Note if is_break && self.registry.has_followed(relationship, word.change) => {
                 Heard::NothingKept
             }
