@@ -110,7 +110,13 @@ pub enum Pool {
     },
     /// Read everything in a pool while it serves, and name what is damaged
     #[command(
-        after_help = "Reads each block and each node of all volumes and snapshots once, in the background and behind hosts, and compares                       it with what points at it. A damaged copy of metadata that is stored twice is rewritten from the other one.                       Damaged data is named by volume, offset and the snapshots that share it. The result is kept until the next                       scrub. After a restart, or a stop, it goes on where it was.\n\nWith damage the exit code is 1. Without NAME                       all open pools are scrubbed, one after the other; Ctrl-C leaves the one that runs.\n\nExamples:\n  farside pool                       scrub p\n  farside pool scrub p --rate 200MB/s --no-wait\n  farside pool scrub p --status\n  farside pool scrub p                       --stop"
+        after_help = "Reads each block and each node of all volumes and snapshots once, in the background and behind \
+                      hosts, and compares it with what points at it. A damaged copy of metadata that is stored twice \
+                      is rewritten from the other one. Damaged data is named by volume, offset and the snapshots that \
+                      share it. The result is kept until the next scrub. After a restart, or a stop, it goes on where \
+                      it was.\n\nWith damage the exit code is 1. Without NAME all open pools are scrubbed, one after \
+                      the other; Ctrl-C leaves the one that runs.\n\nExamples:\n  farside pool scrub p\n  farside pool \
+                      scrub p --rate 200MB/s --no-wait\n  farside pool scrub p --status\n  farside pool scrub p --stop"
     )]
     Scrub {
         /// The pool; without, all that are open
