@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # One volume of a site, and fio as its host: how fast is it, whoever serves it? SERVER names who does: farside, qemu-raw or
 # qemu-qcow2 (over a backing file that has all the content, as after one snapshot), or nbdkit (its file plugin). CACHE is none or
-# writeback, for servers that know it.
+# writeback; farside keeps in the page cache what was read then, never what was written.
 
 VOLUME_BYTES=$((1 << 30))
 SECONDS_EACH=4
@@ -9,6 +9,7 @@ SECONDS_EACH=4
 serve_local_volume() {
     case $SERVER in
     farside)
+        printf '[hosts]\npage_cache = %s\n' "$([ "$CACHE" = none ] && echo false || echo true)" >farside.toml
         exec "$FARSIDE_BIN/farsided" --data-dir /proc/self/cwd --name "$SITE" --http off --peer-listen off
         ;;
     qemu-raw)

@@ -46,6 +46,8 @@ pub(crate) struct Exports {
     pools: Arc<Pools>,
     /// Told of each operation.
     hosts: Arc<Hosts>,
+    /// Whether what hosts read stays in the system's memory.
+    remembers: bool,
     table: Arc<Mutex<Table>>,
 }
 
@@ -112,8 +114,12 @@ pub(crate) fn split(name: &str) -> Result<(VolumeName, Option<&str>), NbdError> 
 }
 
 impl Exports {
-    pub(crate) fn new(pools: Arc<Pools>, hosts: Arc<Hosts>) -> Exports {
-        Exports { pools, hosts, table: Arc::default() }
+    pub(crate) fn new(pools: Arc<Pools>, hosts: Arc<Hosts>, remembers: bool) -> Exports {
+        Exports { pools, hosts, remembers, table: Arc::default() }
+    }
+
+    fn for_a_host(&self, handle: VersionHandle) -> VersionHandle {
+        if self.remembers { handle.remembering() } else { handle }
     }
 
     /// Ends the connections that are pinned to a published version of `volume`. To be called once the volume is no
@@ -240,6 +246,7 @@ impl Exports {
         let mut held = Held::new(Arc::clone(&self.table), volume.clone());
         if let Some(snapshot) = snapshot {
             let handle = pool.open_snapshot(&volume.volume, snapshot).map_err(failed)?;
+            let handle = self.for_a_host(handle);
             return Ok(OpenExport {
                 handle,
                 hosts: Arc::clone(&self.hosts),
@@ -252,7 +259,7 @@ impl Exports {
         }
         loop {
             let closed = held.pinned();
-            let handle = pool.open_volume(&volume.volume).map_err(failed)?;
+            let handle = self.for_a_host(pool.open_volume(&volume.volume).map_err(failed)?);
             if handle.is_writable() {
                 let (about, read_only, closed) = match (access, held.open(access)) {
                     (_, Some(writing)) => ("volume", false, writing),
@@ -430,6 +437,16 @@ impl Export for OpenExport {
         outcomes.into_iter().map(|outcome| outcome.map_err(failure)).collect()
     }
 
+    fn read_at_once(&self, reads: &mut [(u64, &mut [u8])]) -> Vec<bool> {
+        let began = Instant::now();
+        let done = self.handle.read_at_once(reads);
+        let operations = done.iter().filter(|done| **done).count();
+        if operations > 0 {
+            self.hosts.served(operations as u64, began.elapsed());
+        }
+        done
+    }
+
     fn overlaps_reads(&self) -> bool {
         self.handle.overlaps_reads()
     }
@@ -501,7 +518,7 @@ impl Export for OpenExport {
         Ok(Arc::new(Changed::open(&self.handle, name)?))
     }
 
-    /// Brings the map of the range into memory. Its data stays where it is: reads go past the page cache.
+    /// Brings the map of the range into memory. Its data comes there with the first read.
     fn cache(&self, offset: u64, length: u64) -> Result<(), NbdError> {
         let from = offset - offset % BLOCK;
         self.handle.allocation(from, offset + length - from, CACHED_RANGES_MAX).map_err(failure)?;
@@ -533,7 +550,11 @@ mod tests {
         let path = directory.path().join("p.pool");
         let pool = pools.create("p", path.to_str().unwrap(), Some(64 << 20), false).unwrap();
         pool.create_volume("v", 1 << 20).unwrap();
-        Bench { exports: Exports::new(Arc::clone(&pools), Arc::default()), pools, _directory: directory }
+        Bench {
+            exports: Exports::new(Arc::clone(&pools), Arc::default(), true),
+            pools,
+            _directory: directory,
+        }
     }
 
     #[test]

@@ -107,6 +107,8 @@ struct File {
     #[serde(default)]
     nbd: NbdTable,
     #[serde(default)]
+    hosts: HostsTable,
+    #[serde(default)]
     wire: Wire,
     #[serde(default)]
     budgets: BudgetChoice,
@@ -260,6 +262,14 @@ impl NbdTable {
     }
 }
 
+/// `[hosts]`: how hosts of this site are served.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HostsTable {
+    /// Whether what hosts read stays in the kernel's page cache.
+    page_cache: Option<bool>,
+}
+
 /// What is spent on a frame.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -296,6 +306,8 @@ pub(crate) struct Config {
     pub(crate) peer_listen: Listen,
     pub(crate) http: Listen,
     pub(crate) nbd: NbdConfig,
+    /// Whether what hosts read stays in the kernel's page cache.
+    pub(crate) host_page_cache: bool,
     pub(crate) name: String,
     pub(crate) log: String,
     pub(crate) log_format: LogFormat,
@@ -342,6 +354,7 @@ impl Config {
             },
             isolated: options.isolated,
             nbd: file.nbd.resolve(if options.isolated { Some(Listen::Off) } else { options.nbd_listen })?,
+            host_page_cache: file.hosts.page_cache.unwrap_or(true),
             http: options.http.or(file.http).unwrap_or(Listen::At(HTTP_DEFAULT.into())),
             name,
             log: options.log.or(file.log).unwrap_or_else(|| String::from("info")),

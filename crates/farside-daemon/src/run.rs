@@ -241,7 +241,8 @@ pub(crate) async fn start(
     let hosts_first = Arc::new(precedence::Hosts::default());
     precedence::Threads::start(Arc::clone(&hosts_first)).map_err(DaemonError::Start)?;
     let scrubs = Scrubs::load(state.clone(), Arc::clone(&clock), Arc::clone(&hosts_first)).await?;
-    let exports = Arc::new(Exports::new(Arc::clone(&pools), Arc::clone(&hosts_first)));
+    let exports =
+        Arc::new(Exports::new(Arc::clone(&pools), Arc::clone(&hosts_first), config.host_page_cache));
     hosts_first.set_precedence(stored_precedence(&state).await?);
     let trust = match &config.nbd.own {
         Some(files) => Trust::Own(files.clone()),

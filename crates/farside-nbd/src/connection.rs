@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::buffer_pool::BufferPool;
+use crate::buffer_pool::{BufferPool, PayloadBuffer};
 use crate::call_pool::{CallPanicked, CallPool};
 use crate::command::{perform, read_reply};
 use crate::context::Context;
@@ -267,7 +267,15 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Connection<W> {
 
     fn submit_joined(self: &Arc<Self>, joined: &mut Joined) {
         if let Some(reads) = joined.reads.take() {
-            self.on_a_thread(move |connection| connection.replies.push_all(connection.read_joined(reads)));
+            let (done, others) = self.read_at_once(reads);
+            if !done.is_empty() {
+                self.replies.push_all(done);
+            }
+            if !others.is_empty() {
+                self.on_a_thread(move |connection| {
+                    connection.replies.push_all(connection.read_joined(others))
+                });
+            }
         }
         if let Some(writes) = joined.writes.take() {
             match self.write_at_once(&writes) {
@@ -310,28 +318,58 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Connection<W> {
             .collect()
     }
 
+    /// Carries out here those reads that a thread would cost more than what it had to do; their replies, and the others.
+    fn read_at_once(&self, mut reads: Vec<JoinedRead>) -> (Vec<Reply<Reservation>>, Vec<JoinedRead>) {
+        let mut bytes = 0;
+        let is_little = |read: &&JoinedRead| {
+            bytes += read.range.length as usize;
+            bytes <= AT_ONCE_BYTES_MAX
+        };
+        let mut others = reads.split_off(reads.iter().take_while(is_little).count());
+        let (buffers, done) = self.read_into_buffers(&reads, |all| {
+            guarded(|| Ok(self.export.read_at_once(all))).unwrap_or_else(|_| vec![false; all.len()])
+        });
+        let mut replies = Vec::new();
+        for ((read, buffer), done) in reads.into_iter().zip(buffers).zip(done) {
+            match done {
+                true => replies.push(self.read_reply(read, Ok(buffer))),
+                false => others.push(read),
+            }
+        }
+        (replies, others)
+    }
+
     fn read_joined(&self, reads: Vec<JoinedRead>) -> Vec<Reply<Reservation>> {
-        let mut buffers: Vec<_> =
+        let (buffers, outcomes) =
+            self.read_into_buffers(&reads, |all| one_for_each(all.len(), || self.export.read_many(all)));
+        let read = reads.into_iter().zip(buffers).zip(outcomes);
+        read.map(|((read, buffer), outcome)| self.read_reply(read, outcome.map(|()| buffer))).collect()
+    }
+
+    /// A buffer for each read, and what became of it.
+    fn read_into_buffers<T>(
+        &self,
+        reads: &[JoinedRead],
+        read_all: impl FnOnce(&mut [(u64, &mut [u8])]) -> Vec<T>,
+    ) -> (Vec<PayloadBuffer>, Vec<T>) {
+        let mut buffers: Vec<PayloadBuffer> =
             reads.iter().map(|read| self.common.buffers.take(read.range.length)).collect();
         let mut all: Vec<(u64, &mut [u8])> = reads
             .iter()
             .zip(&mut buffers)
             .map(|(read, buffer)| (read.range.offset, &mut buffer[..]))
             .collect();
-        let outcomes = one_for_each(all.len(), || self.export.read_many(&mut all));
-        drop(all);
-        reads
-            .into_iter()
-            .zip(buffers)
-            .zip(outcomes)
-            .map(|((read, buffer), outcome)| {
-                let pieces = outcome.map(|()| {
-                    let structured = self.parameters.structured_replies;
-                    read_reply(structured, read.request.cookie, read.range, buffer.into_bytes())
-                });
-                self.reply(&read.request, pieces, read.reservation)
-            })
-            .collect()
+        let outcomes = read_all(&mut all);
+        assert_eq!(outcomes.len(), reads.len(), "an export tells of each command what became of it");
+        (buffers, outcomes)
+    }
+
+    fn read_reply(&self, read: JoinedRead, outcome: Result<PayloadBuffer, NbdError>) -> Reply<Reservation> {
+        let pieces = outcome.map(|buffer| {
+            let structured = self.parameters.structured_replies;
+            read_reply(structured, read.request.cookie, read.range, buffer.into_bytes())
+        });
+        self.reply(&read.request, pieces, read.reservation)
     }
 
     /// Makes a call on a thread that may block; the connection does not end before it has.

@@ -120,6 +120,12 @@ pub trait Export: Send + Sync + 'static {
         reads.iter_mut().map(|(offset, buffer)| self.read(*offset, buffer)).collect()
     }
 
+    /// Those of several reads that wait for nobody, where they arrive, without a thread being woken: not for a device, nor for somebody
+    /// who waits for one. Which ones were done; the others are asked for again. Unlike the others this call never blocks.
+    fn read_at_once(&self, reads: &mut [(u64, &mut [u8])]) -> Vec<bool> {
+        vec![false; reads.len()]
+    }
+
     /// Whether the reads of one call of [`read_many`](Self::read_many) go on at the same time.
     fn overlaps_reads(&self) -> bool {
         false

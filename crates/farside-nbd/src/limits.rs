@@ -67,7 +67,7 @@ pub(crate) const HOLE_BYTES_MIN: u64 = 64 << 10;
 /// out of this buffer; payloads longer than it go straight into their own buffer.
 pub(crate) const SOCKET_BUFFER_BYTES: usize = 32 << 10;
 
-/// Bytes of writes that are carried out where they arrive: most of their time goes to fingerprints, and others of that connection wait
+/// Bytes of writes, and of reads, that are carried out where they arrive: most of their time goes to fingerprints, and others of that connection wait
 /// for it. Above, waking a thread is little beside it.
 pub(crate) const AT_ONCE_BYTES_MAX: usize = 64 << 10;
 /// Reads and writes up to this size that arrive together are carried out together: one call, one turn at the medium, one reply to the

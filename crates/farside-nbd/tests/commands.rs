@@ -208,6 +208,39 @@ async fn small_writes_that_arrive_together_are_carried_out_together_and_answered
 }
 
 #[tokio::test]
+async fn what_is_remembered_is_read_where_it_arrives_and_the_rest_by_a_call() {
+    let export = Arc::new(MemoryExport::new(MIB).remembering(|offset| offset / 4096 % 3 == 0));
+    export.fill(0, &(0..MIB).map(|at| (at / 4096) as u8).collect::<Vec<u8>>());
+    for structured in [true, false] {
+        let mut client = match structured {
+            true => client_of(&export, Limits::default(), &CancellationToken::new()).await.0,
+            false => simple_client_of(&export).await,
+        };
+        let before = export.calls().len();
+        // More than are carried out where they arrive, and one that is long.
+        let lengths = [&[4096; 60][..], &[40_000]].concat();
+        let sent = (0..).zip(&lengths).map(|(n, length)| request(0, READ, n, n * 4096, *length));
+        client.send(&sent.collect::<Vec<_>>().concat()).await;
+        let mut answered = vec![false; lengths.len()];
+        for _ in &lengths {
+            // A simple reply does not say how long it is: the long one comes alone.
+            let answer = client.answer(4096).await;
+            let (number, payload) = (answer.cookie as usize, &answer.chunks[0].1);
+            assert_eq!(answer.error, 0);
+            let data = if structured { &payload[8..] } else { &payload[..] };
+            assert!(data.iter().take(4096).all(|byte| *byte == number as u8), "{number}");
+            if !structured && lengths[number] > 4096 {
+                client.take(lengths[number] as usize - 4096).await;
+            }
+            assert!(!std::mem::replace(&mut answered[number], true), "{number} was answered twice");
+        }
+        let read: Vec<u64> = export.calls().split_off(before).iter().map(|call| call.offset / 4096).collect();
+        assert!((0..60).filter(|n| n % 3 != 0).all(|n| read.contains(&n)), "{read:?}");
+        assert!(read.iter().filter(|n| *n % 3 == 0).count() < 20, "{read:?}");
+    }
+}
+
+#[tokio::test]
 async fn what_arrived_whole_waits_for_nothing_that_comes_after_it() {
     let export = Arc::new(MemoryExport::new(MIB));
     // Room for two commands: the third waits for those before it.

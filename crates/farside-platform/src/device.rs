@@ -14,6 +14,7 @@ use rustix::fs::{FlockOperation, OFlags};
 
 use crate::block::{BLOCK_BYTES, BlockBuffer};
 use crate::draft::Draft;
+use crate::page_cache::PageCache;
 use crate::{file_system, holders, loop_device, ring};
 
 /// What a device can answer besides success.
@@ -117,6 +118,15 @@ pub trait BlockDevice: Send + Sync + 'static {
     fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> Vec<Result<(), DeviceError>> {
         reads.iter_mut().map(|(offset, buffer)| self.read_at(*offset, buffer)).collect()
     }
+    /// The same by way of the system's memory, which keeps what was read while there is room. What comes may have been written over:
+    /// whoever asks can tell, and reads it anew by [`read_many`](Self::read_many).
+    fn read_many_remembering(&self, reads: &mut [(u64, &mut [u8])]) -> Vec<Result<(), DeviceError>> {
+        self.read_many(reads)
+    }
+    /// Fills those buffers of which the system's memory has all, under the same condition; which ones those are. It waits for nothing.
+    fn read_remembered(&self, reads: &mut [(u64, &mut [u8])]) -> Vec<bool> {
+        vec![false; reads.len()]
+    }
     /// Whether those of [`read_many`](Self::read_many) go on at the same time, or one after the other.
     fn overlaps_reads(&self) -> bool {
         false
@@ -158,6 +168,8 @@ pub struct FileDevice {
     /// It only grows.
     bytes: AtomicU64,
     direct: bool,
+    /// Beside direct I/O; none without, and where it cannot be opened.
+    page_cache: Option<PageCache>,
     is_block_device: bool,
     /// The file behind a loop device, locked as long as the device is open.
     _backing: Option<File>,
@@ -263,7 +275,8 @@ impl FileDevice {
         let bytes = AtomicU64::new(whole_blocks(&file, is_block_device).map_err(open_error)?);
         let _backing = backing.flatten();
         let path = path.to_path_buf();
-        Ok(FileDevice { file, path, bytes, direct, is_block_device, _backing, draft: None })
+        let page_cache = direct.then(|| PageCache::beside(&file).ok()).flatten();
+        Ok(FileDevice { file, path, bytes, direct, page_cache, is_block_device, _backing, draft: None })
     }
 
     /// Whether it is a raw device, not a file.
@@ -405,6 +418,28 @@ impl BlockDevice for FileDevice {
                 .collect();
         }
         reads.iter_mut().map(|(offset, buffer)| self.read_at(*offset, buffer)).collect()
+    }
+
+    fn read_many_remembering(&self, reads: &mut [(u64, &mut [u8])]) -> Vec<Result<(), DeviceError>> {
+        let Some(page_cache) = &self.page_cache else { return self.read_many(reads) };
+        if reads.iter().any(|(offset, buffer)| self.check(*offset, buffer.len()).is_err()) {
+            return self.read_many(reads);
+        }
+        let outcomes = page_cache.read_many(reads);
+        outcomes
+            .into_iter()
+            .zip(reads)
+            .map(|(outcome, (offset, buffer))| {
+                outcome.map_err(|e| self.io_error("read", *offset, buffer.len(), e))
+            })
+            .collect()
+    }
+
+    fn read_remembered(&self, reads: &mut [(u64, &mut [u8])]) -> Vec<bool> {
+        match &self.page_cache {
+            Some(page_cache) => page_cache.read_remembered(reads),
+            None => vec![false; reads.len()],
+        }
     }
 
     fn overlaps_reads(&self) -> bool {

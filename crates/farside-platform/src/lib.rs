@@ -23,6 +23,7 @@ mod file_system;
 mod holders;
 pub mod log_output;
 mod loop_device;
+mod page_cache;
 pub mod private_file;
 pub mod process;
 pub mod random;

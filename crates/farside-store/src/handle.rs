@@ -15,6 +15,7 @@ use crate::space::SpaceClass;
 use crate::versions::VersionState;
 use crate::view::View;
 use crate::volumes::{find_snapshot, find_snapshot_by_uuid, find_volume};
+use crate::write_behind::Way;
 
 /// Most fingerprints that one call answers: those of 256 MiB, 1 MiB of memory.
 pub const FINGERPRINTS_MAX: u64 = 1 << 16;
@@ -47,6 +48,7 @@ pub struct VersionHandle {
     pub(crate) version: u64,
     size_bytes: u64,
     writable: bool,
+    way: Way,
 }
 
 impl Pool {
@@ -180,6 +182,7 @@ impl Pool {
             version: version.id,
             size_bytes: version.size_bytes,
             writable,
+            way: Way::Direct,
         })
     }
 }
@@ -203,10 +206,29 @@ impl VersionHandle {
         self.writable
     }
 
+    /// The same, read by way of the system's memory, which keeps what was read while there is room: for a host, who may read it again.
+    #[must_use]
+    pub fn remembering(mut self) -> VersionHandle {
+        self.way = Way::Remembering;
+        self
+    }
+
     /// Reads any range, verified. After an error nothing in `buffer` is.
     pub fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         self.check(offset, buffer.len() as u64)?;
-        self.pool.read(self.version, offset, buffer)
+        self.pool.read(self.version, offset, buffer, self.way)
+    }
+
+    /// Those of several reads that wait for nobody, verified; which ones were done. None where the handle does not
+    /// [remember](Self::remembering), or if they are more than [`JOINED_BYTES_MAX`] together.
+    pub fn read_at_once(&self, reads: &mut [(u64, &mut [u8])]) -> Vec<bool> {
+        let bytes: usize = reads.iter().map(|(_, buffer)| buffer.len()).sum();
+        let is_inside =
+            |(offset, buffer): &(u64, &mut [u8])| self.check(*offset, buffer.len() as u64).is_ok();
+        match self.way == Way::Remembering && bytes <= JOINED_BYTES_MAX && reads.iter().all(is_inside) {
+            true => self.pool.read_remembered(self.version, reads),
+            false => vec![false; reads.len()],
+        }
     }
 
     /// Several reads, (offset, buffer) each; what became of each. All together at most [`JOINED_BYTES_MAX`]. Where
@@ -216,7 +238,7 @@ impl VersionHandle {
         if bytes <= JOINED_BYTES_MAX
             && reads.iter().all(|(offset, b)| self.check(*offset, b.len() as u64).is_ok())
         {
-            return self.pool.read_joined(self.version, reads);
+            return self.pool.read_joined(self.version, reads, self.way);
         }
         reads.iter_mut().map(|(offset, buffer)| self.read(*offset, buffer)).collect()
     }
@@ -394,7 +416,7 @@ impl SnapshotReader {
     /// Reads any range, verified.
     pub fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         check_inside(self.size_bytes, offset, buffer.len() as u64)?;
-        self.walked.pool.read(self.walked.version, offset, buffer)
+        self.walked.pool.read(self.walked.version, offset, buffer, Way::Direct)
     }
 
     /// Reads `ranges`, (first block, blocks) each, one behind the other into `buffer`, which has just their size; verified. In

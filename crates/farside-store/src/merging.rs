@@ -10,6 +10,7 @@ use crate::error::Result;
 use crate::io::{Extent, stripe_of};
 use crate::pool::Pool;
 use crate::space::SpaceClass;
+use crate::write_behind::Way;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
@@ -111,7 +112,7 @@ impl Pool {
         }
         let mut reads: Vec<(u64, &mut [u8])> =
             parts.iter().map(|block| block * BLOCK).zip(merged.chunks_mut(BLOCK_BYTES)).collect();
-        self.read_pieces(version, &mut reads).into_iter().collect()
+        self.read_pieces(version, &mut reads, Way::Remembering).into_iter().collect()
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use farside_format::fingerprint::{FAN_OUT, FAN_OUT_BITS, span};
 use farside_format::pointer::TWIN_DISTANCE;
 use farside_format::{BLOCK_BYTES, FormatError, Node, NodeExpectation, Place, Pointer, Superblock, TreeKind};
-use farside_platform::{BlockBuffer, BlockDevice};
+use farside_platform::{BlockBuffer, BlockDevice, DeviceError};
 use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 use uuid::Uuid;
@@ -34,7 +34,14 @@ pub(crate) struct TreeIdentity {
 }
 
 /// Reads nodes of one pool.
+#[derive(Clone)]
 pub(crate) struct NodeReader {
+    shared: Arc<Shared>,
+    /// It waits for nothing: what is not in memory is an error.
+    in_memory_only: bool,
+}
+
+struct Shared {
     device: Arc<dyn BlockDevice>,
     pool: Uuid,
     /// It only grows.
@@ -59,19 +66,25 @@ const MET_MAX: usize = 1024;
 
 impl NodeReader {
     pub(crate) fn new(device: Arc<dyn BlockDevice>, superblock: &Superblock, cache_bytes: u64) -> NodeReader {
-        NodeReader {
+        let shared = Shared {
             device,
             pool: superblock.pool,
             pool_blocks: superblock.pool_blocks.into(),
             cache: Cache::new((cache_bytes / CACHED_NODE_BYTES).max(64) as usize),
             reads: AtomicU64::new(0),
             met: Mutex::default(),
-        }
+        };
+        NodeReader { shared: Arc::new(shared), in_memory_only: false }
+    }
+
+    /// The same with nodes that are in memory alone: asked for another it fails at once, and nothing is noted.
+    pub(crate) fn in_memory_only(&self) -> NodeReader {
+        NodeReader { in_memory_only: true, ..self.clone() }
     }
 
     /// The pool has become larger.
     pub(crate) fn set_pool_blocks(&self, blocks: u64) {
-        self.pool_blocks.store(blocks, Ordering::Release);
+        self.shared.pool_blocks.store(blocks, Ordering::Release);
     }
 
     /// As [`NodeReader::read`], but a lost or damaged node of a volume is answered as one whose children are all lost, and
@@ -108,7 +121,7 @@ impl NodeReader {
     }
 
     fn note(&self, node: DamagedNode, pointer: &Pointer, error: &StoreError) {
-        let mut met = self.met.lock();
+        let mut met = self.shared.met.lock();
         if met.get(&node) == Some(&pointer.place.0) || (met.len() >= MET_MAX && !met.contains_key(&node)) {
             return;
         }
@@ -125,7 +138,7 @@ impl NodeReader {
 
     /// The damaged nodes met since the pool was opened, some perhaps replaced since.
     pub(crate) fn damaged(&self) -> Vec<DamagedNode> {
-        self.met.lock().keys().copied().collect()
+        self.shared.met.lock().keys().copied().collect()
     }
 
     /// The node that `pointer` leads to, standing at `position` of `level`.
@@ -136,7 +149,7 @@ impl NodeReader {
         position: u64,
         pointer: &Pointer,
     ) -> Result<Arc<Node>> {
-        if let Some(node) = self.cache.get(&pointer.place.0)
+        if let Some(node) = self.shared.cache.get(&pointer.place.0)
             && node.birth == pointer.birth
             && node.level == level
             && node.position == position
@@ -150,6 +163,15 @@ impl NodeReader {
                 block: position << (FAN_OUT_BITS * u32::from(level)),
                 count: span(level),
             });
+        }
+        if self.in_memory_only {
+            return Err(StoreError::Device(DeviceError::Io {
+                operation: "read",
+                offset: pointer.place.0 * BLOCK_BYTES as u64,
+                length: BLOCK_BYTES,
+                device: self.shared.device.name(),
+                source: std::io::ErrorKind::WouldBlock.into(),
+            }));
         }
         let expected = self.expectation(tree, level, position, pointer);
         let node = match self.read_copy(pointer.place.0, &expected) {
@@ -169,7 +191,7 @@ impl NodeReader {
             Err(first) => return Err(first),
         };
         let node = Arc::new(node);
-        self.cache.insert(pointer.place.0, node.clone());
+        self.shared.cache.insert(pointer.place.0, node.clone());
         Ok(node)
     }
 
@@ -182,7 +204,7 @@ impl NodeReader {
         pointer: &Pointer,
     ) -> NodeExpectation {
         NodeExpectation {
-            pool: self.pool,
+            pool: self.shared.pool,
             level,
             kind: tree.kind,
             family: tree.family,
@@ -200,9 +222,13 @@ impl NodeReader {
         level: u8,
         wanted: impl Iterator<Item = (u64, Pointer)>,
     ) {
-        let is_missing = |(_, p): &(u64, Pointer)| p.place.0 != 0 && self.cache.peek(&p.place.0).is_none();
+        let is_missing =
+            |(_, p): &(u64, Pointer)| p.place.0 != 0 && self.shared.cache.peek(&p.place.0).is_none();
         let mut wanted: Vec<(u64, Pointer)> = wanted.filter(is_missing).collect();
         debug_assert!(level > 0 && wanted.len() <= FAN_OUT);
+        if self.in_memory_only {
+            return;
+        }
         wanted.sort_unstable_by_key(|(_, pointer)| pointer.place);
         let mut left = wanted.as_slice();
         while let Some((_, Pointer { place: first, .. })) = left.first() {
@@ -214,15 +240,15 @@ impl NodeReader {
             // A single one is read when it is asked for.
             let Some((_, last)) = run.last().filter(|_| run.len() > 1) else { continue };
             let mut blocks = BlockBuffer::zeroed((last.place.0 - first.0 + 1) as usize);
-            if self.device.read_at(first.0 * BLOCK_BYTES as u64, &mut blocks).is_err() {
+            if self.shared.device.read_at(first.0 * BLOCK_BYTES as u64, &mut blocks).is_err() {
                 continue;
             }
             for (position, pointer) in run {
                 let at = (pointer.place.0 - first.0) as usize * BLOCK_BYTES;
                 let expected = self.expectation(tree, level, *position, pointer);
                 if let Ok(node) = self.decode(&blocks[at..at + BLOCK_BYTES], &expected) {
-                    self.reads.fetch_add(1, Ordering::Relaxed);
-                    self.cache.insert(pointer.place.0, Arc::new(node));
+                    self.shared.reads.fetch_add(1, Ordering::Relaxed);
+                    self.shared.cache.insert(pointer.place.0, Arc::new(node));
                 }
             }
         }
@@ -230,7 +256,7 @@ impl NodeReader {
 
     /// How many nodes were read from the device so far.
     pub(crate) fn reads(&self) -> u64 {
-        self.reads.load(Ordering::Relaxed)
+        self.shared.reads.load(Ordering::Relaxed)
     }
 
     /// Reads one copy, more than once if need be: what a cable, a path or a server refuses or spoils often works at once
@@ -245,9 +271,9 @@ impl NodeReader {
     }
 
     fn try_copy(&self, place: u64, expected: &NodeExpectation) -> Result<Node> {
-        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.shared.reads.fetch_add(1, Ordering::Relaxed);
         let mut block = BlockBuffer::zeroed(1);
-        self.device.read_at(place * BLOCK_BYTES as u64, &mut block)?;
+        self.shared.device.read_at(place * BLOCK_BYTES as u64, &mut block)?;
         self.decode(&block, expected).map_err(|problem| StoreError::Corrupt {
             what: format!(
                 "the map of family {} (level {}, blocks from {})",
@@ -268,7 +294,7 @@ impl NodeReader {
     ) -> std::result::Result<Node, FormatError> {
         let node = Node::decode_expected(block, expected)?;
         // A place past the end could be freed before it is ever read.
-        let pool_blocks = self.pool_blocks.load(Ordering::Acquire);
+        let pool_blocks = self.shared.pool_blocks.load(Ordering::Acquire);
         let inside = node.children.iter().all(|c| c.place.0 < pool_blocks);
         inside.then_some(node).ok_or(FormatError::Field { what: "node", field: "place of a child" })
     }
@@ -276,7 +302,7 @@ impl NodeReader {
     /// The node that is expected, if it is in memory: it was verified when it was read, or made here.
     pub(crate) fn remembered(&self, expected: &NodeExpectation) -> Option<Arc<Node>> {
         let NodeExpectation { pointer, level, kind, family, position, .. } = *expected;
-        self.cache.peek(&pointer.place.0).filter(|node| {
+        self.shared.cache.peek(&pointer.place.0).filter(|node| {
             (node.level, node.kind, node.family, node.position) == (level, kind, family, position)
                 && (node.place, node.birth) == (pointer.place, pointer.birth)
                 && node.fingerprint() == pointer.fingerprint
@@ -285,6 +311,6 @@ impl NodeReader {
 
     /// A node that was just written.
     pub(crate) fn remember(&self, node: Arc<Node>) {
-        self.cache.insert(node.place.0, node);
+        self.shared.cache.insert(node.place.0, node);
     }
 }

@@ -21,6 +21,7 @@ use crate::versions::{VOLUME_BYTES_MAX, VersionState, blocks};
 use crate::volumes::{
     NewSnapshot, SnapshotStatus, find_snapshot_by_uuid, find_volume, refuse_taken, uuid_of,
 };
+use crate::write_behind::Way;
 
 /// A staged version. Nobody sees it before it is committed; dropping the handle keeps it.
 pub struct StagedVersion {
@@ -312,7 +313,7 @@ impl StagedVersion {
         if offset.checked_add(buffer.len() as u64).is_none_or(|end| end > VOLUME_BYTES_MAX) {
             return Err(StoreError::Invalid(format!("no volume reaches byte {offset}")));
         }
-        self.pool.read(self.version, offset, buffer)
+        self.pool.read(self.version, offset, buffer, Way::Direct)
     }
 
     /// Makes everything staged so far survive a crash.

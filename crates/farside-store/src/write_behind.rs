@@ -26,6 +26,15 @@ type DeviceResult = std::result::Result<(), DeviceError>;
 /// Writes for [`BlockDevice::write_many`].
 type Writes<'a> = Vec<(u64, Vec<&'a [u8]>)>;
 
+/// Which way data comes from the device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Way {
+    /// Past the system's memory: what is read once, and must not push out what hosts read again.
+    Direct,
+    /// By way of the system's memory, which keeps it while there is room.
+    Remembering,
+}
+
 pub(crate) struct WriteBehind {
     device: Arc<dyn BlockDevice>,
     /// What waits: first place, bytes. None overlaps another, for a place is not given out again before two points, and each
@@ -92,11 +101,33 @@ impl WriteBehind {
         }
     }
 
-    /// As [`BlockDevice::read_many`], of whole blocks.
-    pub(crate) fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> Vec<DeviceResult> {
+    /// As [`BlockDevice::read_many`], of whole blocks; the other `way`, as [`BlockDevice::read_many_remembering`].
+    pub(crate) fn read_many(&self, reads: &mut [(u64, &mut [u8])], way: Way) -> Vec<DeviceResult> {
+        self.read_with(
+            reads,
+            || Ok(()),
+            |others| match way {
+                Way::Direct => self.device.read_many(others),
+                Way::Remembering => self.device.read_many_remembering(others),
+            },
+        )
+    }
+
+    /// As [`BlockDevice::read_remembered`], of whole blocks.
+    pub(crate) fn read_remembered(&self, reads: &mut [(u64, &mut [u8])]) -> Vec<bool> {
+        self.read_with(reads, || true, |others| self.device.read_remembered(others))
+    }
+
+    /// Fills from what waits what it has, and has the device asked for the rest; `here` is the answer for what waits.
+    fn read_with<T>(
+        &self,
+        reads: &mut [(u64, &mut [u8])],
+        here: impl Fn() -> T,
+        device: impl FnOnce(&mut [(u64, &mut [u8])]) -> Vec<T>,
+    ) -> Vec<T> {
         // What is not here any more is on the device: it goes from here after it got there.
         if self.bytes() == 0 {
-            return self.device.read_many(reads);
+            return device(reads);
         }
         let found: Vec<Vec<(u64, Arc<BlockBuffer>)>> = {
             let waiting = self.waiting.lock();
@@ -106,18 +137,17 @@ impl WriteBehind {
             });
             found.collect()
         };
-        let mut outcomes: Vec<DeviceResult> = reads.iter().map(|_| Ok(())).collect();
         let (numbers, mut others): (Vec<usize>, Vec<(u64, &mut [u8])>) = reads
             .iter_mut()
             .enumerate()
             .filter(|(number, (offset, buffer))| !covers(&found[*number], *offset, buffer.len()))
             .map(|(number, (offset, buffer))| (number, (*offset, &mut **buffer)))
             .unzip();
-        if !others.is_empty() {
-            for (number, outcome) in numbers.into_iter().zip(self.device.read_many(&mut others)) {
-                outcomes[number] = outcome;
-            }
-        }
+        let answers = if others.is_empty() { Vec::new() } else { device(&mut others) };
+        let mut answers = numbers.into_iter().zip(answers).peekable();
+        let outcomes = (0..reads.len())
+            .map(|number| answers.next_if(|(of, _)| *of == number).map_or_else(&here, |(_, answer)| answer));
+        let outcomes = outcomes.collect();
         for ((offset, buffer), found) in reads.iter_mut().zip(&found) {
             for (first, bytes) in found {
                 let run_offset = first * BLOCK;
@@ -134,7 +164,7 @@ impl WriteBehind {
 
     /// As [`BlockDevice::read_at`], of whole blocks.
     pub(crate) fn read_at(&self, offset: u64, buffer: &mut [u8]) -> DeviceResult {
-        self.read_many(&mut [(offset, buffer)]).pop().expect("one for one")
+        self.read_many(&mut [(offset, buffer)], Way::Direct).pop().expect("one for one")
     }
 
     /// Writes all that waits, and `journal` at the same time. What fails stays.

@@ -28,6 +28,8 @@ pub struct MemoryExport {
     blocks: RwLock<BTreeMap<u64, Box<[u8; BLOCK as usize]>>>,
     calls: Mutex<Vec<Call>>,
     joined: Mutex<Vec<usize>>,
+    /// Says at once what lies at these offsets.
+    remembered: Option<fn(u64) -> bool>,
     hook: Hook,
     pub closed: CancellationToken,
 }
@@ -45,6 +47,7 @@ impl MemoryExport {
             blocks: RwLock::default(),
             calls: Mutex::default(),
             joined: Mutex::default(),
+            remembered: None,
             hook: Box::new(|_| Ok(())),
             closed: CancellationToken::new(),
         }
@@ -61,6 +64,11 @@ impl MemoryExport {
     pub fn read_only(self) -> Self {
         self.description.write().read_only = true;
         self
+    }
+
+    /// Reads go on at the same time, and what lies at some offsets is read without a call.
+    pub fn remembering(self, remembered: fn(u64) -> bool) -> Self {
+        MemoryExport { remembered: Some(remembered), ..self }
     }
 
     pub fn single_conn(self) -> Self {
@@ -154,6 +162,20 @@ impl Export for MemoryExport {
         self.enter("read", offset, buffer.len() as u64, false)?;
         self.copy_out(offset, buffer);
         Ok(())
+    }
+
+    fn read_at_once(&self, reads: &mut [(u64, &mut [u8])]) -> Vec<bool> {
+        let is_remembered = |offset: u64| self.remembered.is_some_and(|remembered| remembered(offset));
+        let read = |(offset, buffer): &mut (u64, &mut [u8])| {
+            // A call that fills a buffer and then does without.
+            self.copy_out(*offset, buffer);
+            is_remembered(*offset)
+        };
+        reads.iter_mut().map(read).collect()
+    }
+
+    fn overlaps_reads(&self) -> bool {
+        self.remembered.is_some()
     }
 
     fn write(&self, offset: u64, bytes: &[u8], fua: bool) -> Result<(), NbdError> {

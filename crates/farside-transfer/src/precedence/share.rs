@@ -83,6 +83,13 @@ pub struct Window {
     pub worked: Duration,
 }
 
+impl Window {
+    /// Whether hosts did enough in it to learn something from.
+    pub fn has_hosts(&self) -> bool {
+        self.operations >= OPERATIONS_MIN
+    }
+}
+
 /// Why transfers work less than they could.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct HeldBack {
@@ -116,7 +123,7 @@ impl Share {
     /// What follows from a window.
     pub fn after(mut self, window: &Window, precedence: Precedence) -> Share {
         // A long one is of a time in which nobody asked: transfers had ended.
-        let counts = window.operations >= OPERATIONS_MIN;
+        let counts = window.has_hosts();
         self.hosts_are_active = counts;
         if !counts {
             self.share = (self.share + 0.1).min(1.0);
