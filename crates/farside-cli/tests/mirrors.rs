@@ -85,6 +85,15 @@ fn a_volume_is_mirrored_and_taken_over() {
     assert_eq!(reader.read_all(), before);
     assert_eq!(a.nbd("p/v").read_all(), b.nbd("q/v").read_all());
 
+    // For cron: one line, and an exit status.
+    let said = text(&b.farside("mirror check").stdout);
+    assert!(said.starts_with("1 replica is near enough; the latest is q/v, "), "{said}");
+    b.ok("mirror check --max-lag 1h q/v");
+    eventually("it is later than this", || !b.farside("mirror check --max-lag 500ms").status.success());
+    assert!(b.fails(1, "mirror check --max-lag 500ms q/v").contains("q/v is "));
+    assert!(a.fails(1, "mirror check").contains("how late they are is known there"));
+    assert!(b.fails(1, "mirror check q/nothing").contains("is in no mirror"));
+
     // Shapes of the contract.
     let mirror = status(b, "q/v");
     for key in [

@@ -146,6 +146,19 @@ pub enum Mirror {
         /// POOL/VOL here
         volume: Option<VolumeName>,
     },
+    /// Say in one line whether replicas are near enough; the exit status is 1 if one is not
+    #[command(
+        after_help = "Without --max-lag a replica may be as late as its objective, else three of its intervals (5m at least), else 26h. What is \
+                      broken off, quiesced or was never copied is late.\n\nExamples:\n  farside mirror check\n  \
+                      farside mirror check --max-lag 30m q/db\n  */5 * * * * farside mirror check >/dev/null    # cron mails what is wrong"
+    )]
+    Check {
+        /// POOL/VOL here; all if none is named
+        volumes: Vec<VolumeName>,
+        /// How late each may be
+        #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+        max_lag: Option<Duration>,
+    },
     /// Show transfers that have ended, newest first
     #[command(
         after_help = "Examples:\n  farside mirror history q/db\n  farside mirror history q/db --levels"

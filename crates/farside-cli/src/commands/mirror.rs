@@ -1,5 +1,6 @@
 //! `farside mirror`.
 
+mod check;
 mod destinations;
 mod levels;
 
@@ -125,6 +126,14 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
             let query = query.each_ref().map(|(name, value)| (*name, value.as_str()));
             let mirrors: Vec<Mirror> = context.client.get_with(&["mirrors"], &query).await?;
             context.show(&mirrors, |mirrors| mirrors.iter().map(detail).collect::<Vec<_>>().join("\n"));
+        }
+        Verb::Check { volumes, max_lag } => {
+            let mirrors: Vec<Mirror> = context.client.get(&["mirrors"]).await?;
+            let asked: Vec<String> = volumes.iter().map(ToString::to_string).collect();
+            let most = max_lag.map(|most| most.as_secs_f64());
+            let found = check::judged(&mirrors, &asked, most)
+                .map_err(|wrong| ErrorBody::new(ErrorCode::Failed, wrong))?;
+            context.show(&serde_json::json!({ "message": found }), |_| format!("{found}\n"));
         }
         Verb::History { volume, levels } => {
             let volume = volume.map(|v| v.to_string());

@@ -1,0 +1,190 @@
+//! `farside mirror check`: whether replicas are as near as they should be, for cron and health checks. Pure.
+
+use farside_api::{Mirror, MirrorState, Role};
+
+use crate::quantities::{duration, parse_duration};
+
+/// How late a replica may be by itself: so many of its intervals, and no less than the time below.
+const INTERVALS: f64 = 3.0;
+/// A few updates that fail and come again are no reason to wake anybody.
+const LATE_LEAST: f64 = 300.0;
+/// Without an interval: a day, and two hours for an update at night that takes longer.
+const LATE_WITHOUT_INTERVAL: f64 = 26.0 * 3600.0;
+
+/// One line of what is wrong, or `Ok` with one that says how late the latest is.
+pub(super) fn judged(mirrors: &[Mirror], asked: &[String], most: Option<f64>) -> Result<String, String> {
+    let of_volume = |name: &String| mirrors.iter().filter(|m| m.name == *name).collect::<Vec<_>>();
+    let mut names: Vec<String> =
+        if asked.is_empty() { mirrors.iter().map(|m| m.name.clone()).collect() } else { asked.to_vec() };
+    names.sort();
+    names.dedup();
+    let mut latest: Option<(f64, String)> = None;
+    let (mut wrong, mut judged, mut sources) = (Vec::new(), 0, 0);
+    for name in names {
+        let rows = of_volume(&name);
+        if rows.is_empty() {
+            wrong.push(format!("{name} is in no mirror"));
+            continue;
+        }
+        if let Some(row) = rows.iter().find(|m| m.overtaken.is_some()) {
+            wrong.push(format!(
+                "{name} is overtaken: {} was broken off, and hosts may write there",
+                row.destination
+            ));
+        }
+        // After a failover the broken mirror stays as a record; what counts is whether the volume is followed since.
+        let is_followed = rows
+            .iter()
+            .any(|m| m.role == Role::Source && m.overtaken.is_none() && m.state != MirrorState::BrokenOff);
+        sources += usize::from(is_followed);
+        for row in rows.iter().filter(|m| m.role == Role::Destination) {
+            if row.state == MirrorState::BrokenOff && is_followed {
+                continue;
+            }
+            judged += 1;
+            match late(row, most) {
+                Err(problem) => wrong.push(format!("{name} {problem}")),
+                Ok(lag) if latest.as_ref().is_none_or(|(most, _)| lag > *most) => {
+                    latest = Some((lag, name.clone()))
+                }
+                Ok(_) => {}
+            }
+        }
+    }
+    if !wrong.is_empty() {
+        return Err(wrong.join("; "));
+    }
+    match latest {
+        Some((lag, name)) => Ok(format!(
+            "{judged} {} near enough; the latest is {name}, {} behind",
+            are(judged),
+            duration(lag)
+        )),
+        None if sources > 0 => Err(format!(
+            "{sources} {} replicas at other sites: how late they are is known there",
+            are_of(sources)
+        )),
+        None => Err(String::from("nothing here is mirrored")),
+    }
+}
+
+fn are(count: usize) -> &'static str {
+    if count == 1 { "replica is" } else { "replicas are" }
+}
+
+fn are_of(count: usize) -> &'static str {
+    if count == 1 { "volume here has" } else { "volumes here have" }
+}
+
+/// How far a replica is behind, or what is wrong with it.
+fn late(mirror: &Mirror, most: Option<f64>) -> Result<f64, String> {
+    let because = mirror.why.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
+    match mirror.state {
+        MirrorState::BrokenOff => return Err(format!("is broken off, and nothing follows it{because}")),
+        MirrorState::Uninitialized => return Err(format!("was never copied{because}")),
+        MirrorState::Initializing => {
+            return Err(format!("has no replica yet: the first copy is under way{because}"));
+        }
+        MirrorState::Quiesced => {
+            return Err(format!("is quiesced: nothing is transferred until farside mirror resume{because}"));
+        }
+        MirrorState::Mirrored | MirrorState::Transferring | MirrorState::Queued => {}
+    }
+    let Some(lag) = mirror.lag_seconds else { return Err(format!("does not know how late it is{because}")) };
+    let most = most.unwrap_or_else(|| most_of(mirror));
+    if lag > most {
+        return Err(format!("is {} behind, more than {}{because}", duration(lag), duration(most)));
+    }
+    if mirror.source_overtaken.is_some() {
+        return Err(format!("follows a source that was overtaken{because}"));
+    }
+    Ok(lag)
+}
+
+/// How late a mirror may be if nobody says.
+fn most_of(mirror: &Mirror) -> f64 {
+    let interval = mirror.schedule.as_deref().and_then(|schedule| schedule.strip_prefix("every "));
+    let interval = interval.and_then(|text| parse_duration(text).ok());
+    match (mirror.objective_seconds, interval) {
+        (Some(objective), _) => objective,
+        (None, Some(interval)) => (INTERVALS * interval.as_secs_f64()).max(LATE_LEAST),
+        (None, None) => LATE_WITHOUT_INTERVAL,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn mirror(name: &str, changes: serde_json::Value) -> Mirror {
+        let mut document = json!({
+            "id": uuid::Uuid::nil(), "name": name, "role": "destination", "source": "north:tank/v", "destination": name,
+            "state": "mirrored", "why": null, "lag_seconds": 12.0, "objective_seconds": null, "current_snapshot": "s",
+            "content_root": null, "base_snapshot": null, "last_proven_at": null, "schedule": "every 10s", "throttle": null,
+            "transfer": null,
+        });
+        for (field, value) in changes.as_object().expect("an object") {
+            document[field] = value.clone();
+        }
+        serde_json::from_value(document).expect("a mirror")
+    }
+
+    fn check(mirrors: &[Mirror]) -> Result<String, String> {
+        judged(mirrors, &[], None)
+    }
+
+    #[test]
+    fn near_ones_are_near_enough_and_late_ones_say_why() {
+        let near = [mirror("q/a", json!({})), mirror("q/b", json!({ "lag_seconds": 40.0 }))];
+        assert_eq!(check(&near).unwrap(), "2 replicas are near enough; the latest is q/b, 40 s behind");
+        let late = mirror("q/c", json!({ "lag_seconds": 2520.0, "why": "no session with north" }));
+        let all = [near[0].clone(), late.clone()];
+        assert_eq!(check(&all).unwrap_err(), "q/c is 42m00s behind, more than 5m00s (no session with north)");
+        assert!(judged(&all, &["q/a".into()], None).is_ok(), "only what was asked for");
+        assert!(judged(&all, &[], Some(3600.0)).is_ok() && judged(&near, &[], Some(30.0)).is_err());
+        // An interval, an objective, a timetable: each says what late is.
+        for (changes, limit) in [
+            (json!({ "schedule": "every 1h" }), 3.0 * 3600.0),
+            (json!({ "objective_seconds": 30.0 }), 30.0),
+            (json!({ "schedule": "30 2 * * * UTC" }), LATE_WITHOUT_INTERVAL),
+            (json!({ "schedule": null }), LATE_WITHOUT_INTERVAL),
+        ] {
+            let mut of_it = mirror("q/d", changes);
+            of_it.lag_seconds = Some(limit - 1.0);
+            assert!(check(&[of_it.clone()]).is_ok(), "{limit}");
+            of_it.lag_seconds = Some(limit + 1.0);
+            assert!(check(&[of_it]).is_err(), "{limit}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_follow_is_never_called_near() {
+        for (state, word) in [
+            ("uninitialized", "never copied"),
+            ("initializing", "first copy"),
+            ("quiesced", "quiesced"),
+            ("broken-off", "broken off"),
+        ] {
+            let said = check(&[mirror("q/a", json!({ "state": state, "lag_seconds": 1.0 }))]).unwrap_err();
+            assert!(said.contains(word), "{said}");
+        }
+        assert!(check(&[mirror("q/a", json!({ "lag_seconds": null }))]).is_err());
+        assert_eq!(check(&[]).unwrap_err(), "nothing here is mirrored");
+        assert_eq!(judged(&[], &["q/x".into()], None).unwrap_err(), "q/x is in no mirror");
+        let overtaken = json!({ "role": "source", "destination": "south:q/a", "lag_seconds": null, "overtaken": {
+            "since": "2026-11-21T21:00:00Z", "reported_at": "2026-11-21T21:00:01Z", "snapshot": null, "diverged_bytes": null,
+            "diverged_blocks": null, "fenced": true } });
+        assert!(check(&[mirror("p/a", overtaken)]).unwrap_err().contains("overtaken"));
+    }
+
+    #[test]
+    fn after_a_failover_it_counts_who_follows_now() {
+        let broken = mirror("q/a", json!({ "state": "broken-off" }));
+        let source = |state| mirror("q/a", json!({ "role": "source", "state": state, "lag_seconds": null }));
+        assert!(check(&[broken.clone(), source("broken-off")]).unwrap_err().contains("nothing follows it"));
+        let said = check(&[broken, source("mirrored")]).unwrap_err();
+        assert_eq!(said, "1 volume here has replicas at other sites: how late they are is known there");
+    }
+}
