@@ -4,6 +4,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use serde_json::Value;
 
 use crate::bed::{Bed, End};
 use crate::traffic::{MIB, Transfer, fetch, fetch_slowly, send, send_slowly};
@@ -202,6 +203,21 @@ fn one_percent_is_lost() {
     assert_eq!(seen.resets, 0, "{seen:?}");
     // A peer whose answer is lost is taken for silent for a moment: some go plainly.
     assert!(seen.is_mostly_optimised(), "{seen:?}");
+}
+
+/// No fault: a switch between two buildings. BBR sent six of ten packets twice on such a line.
+#[test]
+fn a_near_line_with_a_short_queue_is_not_flooded() {
+    let Some(bed) = Bed::new() else { return };
+    bed.router.says("tc", "qdisc add dev west root tbf rate 100mbit burst 15000 limit 30000");
+    let seconds = bed.optimises(fetch(1, 16 * MIB));
+    let said: Value = serde_json::from_str(&bed.router.says("tc", "-s -j qdisc show dev west")).unwrap();
+    let count = |what: &str| said[0][what].as_u64().unwrap();
+    let (packets, drops) = (count("packets"), count("drops"));
+    let seen = Seen { flow: seconds, ..Seen::default() };
+    let note = format!("{drops} of {} packets were dropped; flow: all has arrived", packets + drops);
+    report("100 Mb/s, no distance, 20 packets of queue", 0, &seen, &note);
+    assert!(drops * 5 < packets, "{drops} packets were dropped, {packets} were not");
 }
 
 /// The WAN is cut for so long, with no answer or with those of a router whose line is down.

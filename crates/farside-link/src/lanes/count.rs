@@ -84,7 +84,7 @@ pub(crate) struct Seen {
     pub(crate) rtt: Duration,
     /// The shortest, without queues. Zero: not known.
     pub(crate) min_rtt: Duration,
-    /// Every lane was granted a congestion control that loss does not slow (BBR).
+    /// Every lane has a congestion control that loss does not slow (BBR), or a path that is so near that it does not for long.
     pub(crate) is_paced: bool,
     /// Every lane sees a queue as BBR makes it on a line that is full: more lanes would only make it longer.
     pub(crate) is_full: bool,

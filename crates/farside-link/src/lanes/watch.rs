@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::count::{FAR, LaneCount, Seen};
 use crate::bundle::{BundleStats, LaneId, LaneStats};
 use crate::limits::{LANES_PER_PATH_MAX, MORE_LANES_AFTER};
-use crate::pacing::is_queue;
+use crate::pacing::{is_near, is_queue};
 use crate::transport::LinkStats;
 
 /// Share of the time in which the sockets must have been what limited, for a look to say something of them.
@@ -54,7 +54,11 @@ impl LaneWatch {
         }
         let limited = stats.socket_limited.saturating_sub(self.before.1);
         self.before = (stats.age, stats.socket_limited);
-        let granted = |lane: &LaneStats| lane.socket.as_ref().and_then(|socket| socket.congestion.clone());
+        // Where the path is near, one that heeds losses makes good for each within a millisecond or two.
+        let slowed = |socket: &LinkStats| {
+            let name = socket.congestion.as_ref();
+            name.is_some_and(|name| !name.starts_with("bbr")) && !is_near(socket.min_rtt)
+        };
         let min_rtt = min_rtt(stats);
         // A stream that sends little is over before a further handshake is.
         let enough = if min_rtt >= FAR { MORE_LANES_AFTER / 2 } else { MORE_LANES_AFTER };
@@ -67,7 +71,7 @@ impl LaneWatch {
                 .saturating_sub(stats.retransmitted_bytes)
                 .saturating_sub(stats.in_flight_bytes),
             rtt: used().map(round_trip).max().unwrap_or_default(),
-            is_paced: !used().filter_map(granted).any(|name| !name.starts_with("bbr")),
+            is_paced: !used().filter_map(|lane| lane.socket.as_ref()).any(slowed),
             was_backlogged: stats.sent_bytes >= enough
                 && limited.as_secs_f64() >= BACKLOGGED * over.as_secs_f64(),
             is_full: is_full(used()),

@@ -7,3 +7,4 @@ mod sockets;
 
 pub(crate) use rate::is_queue;
 pub use sockets::PacedLanes;
+pub(crate) use sockets::is_near;

@@ -24,6 +24,11 @@ impl Congestion {
     pub fn bbr() -> Congestion {
         Congestion::Named("bbr".to_owned())
     }
+
+    /// What takes the place of BBR where the path is near.
+    pub(super) fn near() -> Congestion {
+        Congestion::Named("cubic".to_owned())
+    }
 }
 
 impl Default for Congestion {

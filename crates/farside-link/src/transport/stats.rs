@@ -16,6 +16,9 @@ pub trait SocketStats: Send + Sync {
 
     /// Holds it to so many bytes per second, beside the committed rate of its options; `None`: to no more than those.
     fn pace(&self, rate: Option<u64>);
+
+    /// The path has turned out to be near: for as long as the connection lives, a loss slows it, where that was left to farside.
+    fn heed_losses(&self) {}
 }
 
 /// A connection of which nothing is known.

@@ -3,6 +3,7 @@
 //! * **Congestion control** is asked for before the connection is made, so that it begins with it; the listening socket
 //!   hands what it was given on to what it accepts. What is refused (a module that is not there, a name that only the
 //!   administrator may use) stays the host's own, and is told as such.
+//!   Where the path turns out to be near, a connection that asked for BBR gets cubic ([`crate::pacing`] says why).
 //! * **Buffers** are the kernel's to size, within the host's bounds: a size set by hand ends that, and without CAP_NET_ADMIN it
 //!   is cut to twice `wmem_max` (two times 4 MiB where it was looked at, while autotuning went to 32 MiB for receiving and
 //!   4 MiB for sending). So none is set. Several times rate x round trip are needed, as what was lost waits in them: 4 MiB do
@@ -95,9 +96,9 @@ fn connected(stream: TcpStream, options: &SocketOptions) -> io::Result<Connectio
     socket.set_tcp_notsent_lowat(UNSENT_MAX)?;
     ask(&stream, options, local.is_ipv6());
     let stream = Arc::new(Mutex::new(stream));
-    let rates = Rates { committed_rate: options.pacing, of_path: None };
+    let held = Held { options: options.clone(), of_path: None, heeds_losses: false };
     let stats =
-        TcpFigures { stream: Arc::downgrade(&stream), is_v6: local.is_ipv6(), rates: Mutex::new(rates) };
+        TcpFigures { stream: Arc::downgrade(&stream), is_v6: local.is_ipv6(), held: Mutex::new(held) };
     Ok(Connection {
         io: Box::new(Tcp { stream }),
         stats: Arc::new(stats),
@@ -250,20 +251,30 @@ impl AsyncWrite for Tcp {
 struct TcpFigures {
     stream: Weak<Mutex<TcpStream>>,
     is_v6: bool,
-    rates: Mutex<Rates>,
+    held: Mutex<Held>,
 }
 
-/// What a connection is held to, bytes per second.
-#[derive(Clone, Copy, Default)]
-struct Rates {
-    committed_rate: Option<u64>,
-    /// By what its path is known to carry.
+/// What a connection is held to.
+struct Held {
+    /// What its owner has asked for; the committed rate is in it.
+    options: SocketOptions,
+    /// By what its path is known to carry, bytes per second.
     of_path: Option<u64>,
+    /// See [`SocketStats::heed_losses`].
+    heeds_losses: bool,
 }
 
-impl Rates {
-    fn least(self) -> Option<u64> {
-        [self.committed_rate, self.of_path].into_iter().flatten().min()
+impl Held {
+    fn rate(&self) -> Option<u64> {
+        [self.options.pacing, self.of_path].into_iter().flatten().min()
+    }
+
+    /// What the kernel is asked for.
+    fn asked(&self) -> SocketOptions {
+        let is_bbr = self.options.congestion == Congestion::bbr();
+        let congestion =
+            if self.heeds_losses && is_bbr { Congestion::near() } else { self.options.congestion.clone() };
+        SocketOptions { pacing: self.rate(), congestion, ..self.options.clone() }
     }
 }
 
@@ -305,25 +316,35 @@ impl SocketStats for TcpFigures {
 
     fn apply(&self, options: &SocketOptions) {
         if let Some(stream) = self.stream.upgrade() {
-            let mut rates = self.rates.lock();
-            rates.committed_rate = options.pacing;
+            let mut held = self.held.lock();
+            held.options = options.clone();
             let stream = stream.lock();
-            ask(&*stream, &SocketOptions { pacing: rates.least(), ..options.clone() }, self.is_v6);
+            ask(&*stream, &held.asked(), self.is_v6);
             if let Err(e) = SockRef::from(&*stream).set_tcp_keepalive(&keepalive(options)) {
                 tracing::debug!("the kernel does not ask a quiet connection as often as it should: {e}");
             }
         }
     }
 
-    fn pace(&self, rate: Option<u64>) {
-        let mut rates = self.rates.lock();
-        let before = rates.least();
-        rates.of_path = rate;
-        if rates.least() == before {
+    fn heed_losses(&self) {
+        let mut held = self.held.lock();
+        if std::mem::replace(&mut held.heeds_losses, true) {
             return;
         }
         if let Some(stream) = self.stream.upgrade() {
-            let rate = rates.least().unwrap_or(u64::MAX);
+            ask(&*stream.lock(), &held.asked(), self.is_v6);
+        }
+    }
+
+    fn pace(&self, rate: Option<u64>) {
+        let mut held = self.held.lock();
+        let before = held.rate();
+        held.of_path = rate;
+        if held.rate() == before {
+            return;
+        }
+        if let Some(stream) = self.stream.upgrade() {
+            let rate = held.rate().unwrap_or(u64::MAX);
             if let Err(e) = setsockopt(&*stream.lock(), MaxPacingRate, &rate) {
                 tracing::debug!("the kernel does not pace a connection: {e}");
             }
@@ -381,6 +402,22 @@ mod tests {
         assert_ne!(&*of_host, "no-such");
         far.stats.apply(&reno);
         assert_eq!(far.stats.stats().unwrap().congestion.as_deref(), Some("reno"));
+    }
+
+    #[tokio::test]
+    async fn what_is_near_heeds_losses_and_goes_on_doing_so() {
+        let options = SocketOptions::default();
+        let reno =
+            SocketOptions { congestion: Congestion::Named("reno".to_owned()), ..SocketOptions::default() };
+        let (near, far) = pair("127.0.0.1:0", &options, &reno).await;
+        let granted = |of: &Connection| of.stats.stats().unwrap().congestion.unwrap();
+        near.stats.heed_losses();
+        assert_ne!(&*granted(&near), "bbr");
+        // New options do not take that back, and what somebody has chosen stays.
+        near.stats.apply(&SocketOptions { dscp: Some(10), ..options });
+        assert_ne!(&*granted(&near), "bbr");
+        far.stats.heed_losses();
+        assert_eq!(&*granted(&far), "reno");
     }
 
     #[tokio::test]
