@@ -17,7 +17,8 @@ use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use zeroize::{Zeroize, Zeroizing};
 
-use crate::control::{LINE_MAX, Request};
+use crate::control::{Command, LINE_MAX, Line, Request};
+use crate::policy::{Policy, WrittenPolicy};
 
 /// Read at once, bytes.
 const READ_AT_ONCE: usize = 64 << 10;
@@ -145,12 +146,29 @@ fn send(socket: &UnixStream, bytes: &[u8], descriptor: &OwnedFd) -> io::Result<u
     Ok(sendmsg(socket.as_fd(), &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?)
 }
 
+/// For the fuzzer: whatever either side of the socket says, it is understood, or refused.
+pub fn fuzz_control(bytes: &[u8]) {
+    for line in bytes.split(|byte| *byte == b'\n') {
+        let _ = serde_json::from_slice::<Line>(line);
+        let Ok(request) = serde_json::from_slice::<Request>(line) else { continue };
+        let policies = match &request.command {
+            Command::Start(settings) => &settings.policies,
+            Command::Policies { policies, .. } => policies,
+            _ => continue,
+        };
+        for written in policies {
+            // As it is told again: the same.
+            let Ok(policy) = Policy::try_from(written) else { continue };
+            assert_eq!(Policy::try_from(&WrittenPolicy::from(&policy)), Ok(policy));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
 
     use super::*;
-    use crate::control::Command;
 
     #[tokio::test]
     async fn a_descriptor_comes_with_its_request_and_with_no_other() {

@@ -43,6 +43,8 @@ pub(super) enum Received {
 struct Ahead {
     /// Bytes of the flow.
     bytes: usize,
+    /// Of its window.
+    cost: u64,
     what: What,
 }
 
@@ -84,7 +86,7 @@ pub(super) async fn receive(
             }
             continue;
         };
-        let bytes = first.bytes;
+        let (bytes, cost) = (first.bytes, first.cost);
         match &first.what {
             What::Nothing => {}
             What::Plain(plain) => deliver(socket, plain).await.map_err(Failure::Socket)?,
@@ -113,7 +115,7 @@ pub(super) async fn receive(
         record.original_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         record.content.inward.shows(bytes, inward.content.verdict());
         delivered += 1;
-        let credit = flow.window.lock().consumed(bytes, trunk.rtt_seconds());
+        let credit = flow.window.lock().consumed(cost, trunk.rtt_seconds());
         // Also of many small parts, and of a rest: the far side keeps something until then.
         if credit.is_some() || bytes == 0 || delivered - told >= TELL_PARTS {
             let credit = credit.unwrap_or(0);
@@ -165,7 +167,7 @@ impl Inward {
 
     /// A part, decoded, or asked for where that cannot be done with what is here.
     async fn part(&mut self, trunk: &Trunk, flow: &Flow, sequence: u64, part: Part) -> io::Result<Ahead> {
-        let bytes = part.bytes();
+        let (bytes, cost) = (part.bytes(), part.cost());
         let what = match part {
             Part::Plain(plain) => {
                 self.content.looks_at(&plain);
@@ -192,7 +194,7 @@ impl Inward {
                 What::Nothing
             }
         };
-        Ok(Ahead { bytes, what })
+        Ok(Ahead { bytes, cost, what })
     }
 
     /// The bytes that a block stands for, or what is missing.

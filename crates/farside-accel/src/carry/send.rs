@@ -257,6 +257,12 @@ pub(super) async fn send(
     Ok(out.sequence)
 }
 
+/// How much is gathered: no more than the far side has room for, so that the hosts of connections that nobody reads fill no more memory
+/// here than there. But what makes a chunk whatever it is.
+fn gathered_most(wanted: usize, credit: u64) -> usize {
+    wanted.min(usize::try_from(credit).unwrap_or(usize::MAX).max(CHUNK_MAX))
+}
+
 /// Reads until there is as much as is wanted, or nothing more comes for now. Whether what is there is to be sent to its last byte.
 async fn gather(
     trunk: &Trunk,
@@ -269,15 +275,16 @@ async fn gather(
     // A timer takes a millisecond at least: on a near link nobody is waited for.
     let worth_waiting = trunk.rtt_seconds().unwrap_or(0.0) * GATHER_SHARE >= 1e-3;
     let mut until = Instant::now();
-    while !out.is_ended && out.pending.len() < out.wanted {
+    let most = gathered_most(out.wanted, flow.credit());
+    while !out.is_ended && out.pending.len() < most {
         let read = if out.pending.is_empty() {
             // Only the time in which the client says nothing is a pause of the flow's: the wait for a turn or for credit is not.
             let since = Instant::now();
-            let read = match tokio::time::timeout(HISTORY_FOR, read(socket, out)).await {
+            let read = match tokio::time::timeout(HISTORY_FOR, read(socket, most, out)).await {
                 Ok(read) => read?,
                 Err(_) => {
                     rest(trunk, flow, sender, out);
-                    read(socket, out).await?
+                    read(socket, most, out).await?
                 }
             };
             if since.elapsed() > pause {
@@ -289,12 +296,12 @@ async fn gather(
         } else {
             // Who says little is not to wait for a timer.
             let is_little = out.burst <= BURST && !(worth_waiting && out.pending.len() > BEGINS_WITH_MUCH);
-            let read = match read_now(socket, out) {
+            let read = match read_now(socket, most, out) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock && is_little => {
                     return Ok(true);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    match tokio::time::timeout_at(until, read(socket, out)).await {
+                    match tokio::time::timeout_at(until, read(socket, most, out)).await {
                         Ok(read) => read,
                         Err(_) => return Ok(true),
                     }
@@ -308,11 +315,11 @@ async fn gather(
     Ok(out.is_ended)
 }
 
-/// Appends what the socket has, up to what is wanted; zero at its end.
-async fn read(socket: &TcpStream, out: &mut Outward) -> io::Result<usize> {
+/// Appends what the socket has, up to `most` in all; zero at its end.
+async fn read(socket: &TcpStream, most: usize, out: &mut Outward) -> io::Result<usize> {
     loop {
         socket.readable().await?;
-        match read_now(socket, out) {
+        match read_now(socket, most, out) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             result => return result,
         }
@@ -320,8 +327,8 @@ async fn read(socket: &TcpStream, out: &mut Outward) -> io::Result<usize> {
 }
 
 /// The same without waiting. A buffer is there only once there is something to read: ten thousand idle connections have none.
-fn read_now(socket: &TcpStream, out: &mut Outward) -> io::Result<usize> {
-    let room = out.wanted.saturating_sub(out.pending.len()).max(1);
+fn read_now(socket: &TcpStream, most: usize, out: &mut Outward) -> io::Result<usize> {
+    let room = most.saturating_sub(out.pending.len()).max(1);
     // A chat of single bytes does not take 64 KiB for each.
     out.pending.reserve(if out.burst == 0 { room.min(4096) } else { room });
     let free = room.min(out.pending.capacity() - out.pending.len());
@@ -445,4 +452,18 @@ async fn encode(
     let kind = if is_alone { Kind::BlockAlone } else { Kind::Block };
     let frame = Frame { kind, flow: flow.id, body: block.into() };
     Ok(Some((frame, Some(shown), sent)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_is_gathered_than_the_far_side_has_room_for() {
+        assert_eq!(gathered_most(1 << 20, 16 << 20), 1 << 20);
+        assert_eq!(gathered_most(1 << 20, 100_000), 100_000);
+        // What makes a chunk: less would end chunks where their content does not say so.
+        assert_eq!(gathered_most(1 << 20, 0), CHUNK_MAX);
+        assert_eq!(gathered_most(GATHER_FIRST, u64::MAX), GATHER_FIRST);
+    }
 }

@@ -4,12 +4,18 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
+use crate::protocol::PART_COST;
+
 /// Parts that may wait for one that is missing: those of two streams of a trunk.
 const PARTS_MAX: usize = 65_536;
 /// Rests that may wait: they have no bytes, and so no window.
 const RESTS_MAX: usize = 1024;
-/// A block may be larger than what it stands for by so much, for what says so.
-const BLOCK_OVERHEAD: usize = 4096;
+/// A block may be larger than what it stands for by so much, and an eighth: a name for each chunk, and some 60 bytes that say what
+/// the block is.
+const BLOCK_OVERHEAD: usize = 512;
+
+/// What a part takes in memory beside its bytes.
+const PLACE_BYTES: usize = 150;
 
 /// A part of a flow as it arrives.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -39,12 +45,30 @@ impl Part {
         }
     }
 
+    /// What is given as credit again once it is delivered.
+    pub(crate) fn cost(&self) -> u64 {
+        match self {
+            Part::Rest(_) => 0,
+            part => part.bytes() as u64 + PART_COST,
+        }
+    }
+
     /// Of what was allowed it takes so much.
     fn takes(&self) -> u64 {
         match self {
             Part::Rest(returned) => *returned,
-            part => part.bytes() as u64,
+            part => part.cost(),
         }
+    }
+
+    /// What it takes in memory, roughly: its bytes, two allocations for them, and its place among the parts that wait.
+    fn held(&self) -> usize {
+        let bytes = match self {
+            Part::Plain(bytes) => bytes.len(),
+            Part::Block { block, .. } => block.len(),
+            Part::Rest(_) => return 0,
+        };
+        PLACE_BYTES + bytes
     }
 
     fn is_sound(&self) -> bool {
@@ -135,6 +159,11 @@ impl Inbox {
         self.end == Some(parts) || self.put_end(parts)
     }
 
+    /// What waits takes so much memory, roughly.
+    pub(crate) fn held(&self) -> usize {
+        self.parts.values().map(Part::held).sum()
+    }
+
     /// The next in order, if it is here.
     pub(crate) fn take(&mut self) -> Option<Arrived> {
         if self.end == Some(self.next) {
@@ -162,7 +191,7 @@ mod tests {
             order in Just((0u64..50).collect::<Vec<_>>()).prop_shuffle(),
             end_at in 0usize..=50,
         ) {
-            let mut inbox = Inbox::new(500);
+            let mut inbox = Inbox::new(50 * 266);
             let mut out = Vec::new();
             for (at, sequence) in order.iter().enumerate() {
                 if at == end_at {
@@ -183,11 +212,14 @@ mod tests {
 
     #[test]
     fn what_was_not_allowed_is_refused() {
-        let mut inbox = Inbox::new(25);
+        // Each part is ten bytes, and counts as 256 more.
+        let mut inbox = Inbox::new(2 * 266 + 5);
         assert!(inbox.put(0, part(0)) && !inbox.put(0, part(0)), "twice");
         assert!(inbox.put(1, part(1)) && !inbox.put(2, part(2)), "more than the window");
         assert_eq!(inbox.take(), Some(Arrived::Part(0, part(0))));
-        inbox.allow(10);
+        inbox.allow(266 - 5 - 1);
+        assert!(!inbox.put(2, part(2)), "a byte more than the window");
+        inbox.allow(6);
         assert!(!inbox.put(0, part(0)), "what was taken out");
         assert!(!inbox.put_end(1), "fewer than have come");
         assert!(inbox.put_end(3) && !inbox.put_end(3));
@@ -195,14 +227,28 @@ mod tests {
         assert!(!inbox.put(2, Part::Plain(Bytes::new())), "nothing");
         let large = Part::Block { block: vec![0; 100_000].into(), bytes: 1, is_alone: false };
         assert!(!inbox.put(2, large), "a block that is larger than what it stands for");
-        assert!(!inbox.put(2, Part::Rest(16)), "more than was allowed goes back");
+        assert!(!inbox.put(2, Part::Rest(272)), "more than was allowed goes back");
         assert!(inbox.put(2, part(2)));
         assert!(!inbox.put_reset(4) && inbox.put_reset(3), "where the end is");
     }
 
     #[test]
+    fn what_waits_is_bounded_by_the_window_whatever_its_parts_are() {
+        let window = 1 << 20;
+        for bytes in [1, 100, 10_000] {
+            // As large as a block may be, and the first one never comes.
+            let block = vec![0; bytes + bytes / 8 + BLOCK_OVERHEAD];
+            let mut inbox = Inbox::new(window);
+            let part = |bytes| Part::Block { block: block.clone().into(), bytes, is_alone: false };
+            let parts = (1..).take_while(|sequence| inbox.put(*sequence, part(bytes))).count();
+            let held = inbox.held();
+            assert!(held <= 3 * window as usize, "{parts} parts of {bytes} bytes hold {held}");
+        }
+    }
+
+    #[test]
     fn a_reset_comes_after_what_was_sent_before_it() {
-        let mut inbox = Inbox::new(25);
+        let mut inbox = Inbox::new(2 * 266);
         assert!(inbox.put_reset(2) && inbox.put(1, part(1)));
         assert_eq!(inbox.take(), None);
         assert!(inbox.put(0, part(0)));

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::inbox::{Arrived, Inbox, Part};
 use super::window::{WINDOW_MIN, Window, Windows};
+use crate::protocol::PART_COST;
 
 /// What the two sides of a flow share: the trunk puts in what arrives, the pump takes it out.
 #[derive(Debug)]
@@ -254,16 +255,22 @@ impl Flow {
             let credit = *self.credit.lock();
             // Parts are few bytes where a client says little at a time; the far side holds no more of them than that.
             let is_near = sequence < self.kept.lock().delivered + PARTS_AHEAD;
-            if credit >= least && is_near {
-                return credit;
+            if credit >= least + PART_COST && is_near {
+                return credit - PART_COST;
             }
             credited.await;
         }
     }
 
+    /// A part of so many bytes is sent.
     pub(crate) fn spend(&self, bytes: usize) {
         let mut credit = self.credit.lock();
-        *credit = credit.saturating_sub(bytes as u64);
+        *credit = credit.saturating_sub(bytes as u64 + PART_COST);
+    }
+
+    /// What the far side has room for now.
+    pub(crate) fn credit(&self) -> u64 {
+        *self.credit.lock()
     }
 
     /// Gives back the credit of a flow that says nothing, but for the least that each flow has; how much.

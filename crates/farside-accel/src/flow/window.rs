@@ -73,9 +73,8 @@ impl Window {
         self.initial
     }
 
-    /// So many bytes were taken out. What credit is to be given for it, if enough has come together.
-    pub(crate) fn consumed(&mut self, bytes: usize, rtt: Option<f64>) -> Option<u64> {
-        let bytes = bytes as u64;
+    /// What takes so much of the window was taken out. What credit is to be given for it, if enough has come together.
+    pub(crate) fn consumed(&mut self, bytes: u64, rtt: Option<f64>) -> Option<u64> {
         self.owed += bytes;
         self.used += bytes;
         let within = USED_WITHIN.max(Duration::from_secs_f64(2.0 * rtt.unwrap_or(0.0).clamp(0.0, 10.0)));

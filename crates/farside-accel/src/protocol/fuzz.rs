@@ -2,6 +2,7 @@
 
 use super::frame::FrameReader;
 use super::message::{Hello, Open, Opened, Refused, parse_ask};
+use super::probe::ProbeDatagram;
 
 /// For the fuzzer: whatever the bytes are, they are frames or an error.
 pub fn fuzz_frames(bytes: &[u8]) {
@@ -22,5 +23,12 @@ pub fn fuzz_frames(bytes: &[u8]) {
                 Err(_) => return,
             }
         }
+    }
+}
+
+/// For the fuzzer: a datagram is a probe as it was written, or none.
+pub fn fuzz_probe(bytes: &[u8]) {
+    if let Some(probe) = ProbeDatagram::parse(bytes) {
+        assert_eq!(probe.encode(), bytes);
     }
 }

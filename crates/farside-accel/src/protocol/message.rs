@@ -372,7 +372,7 @@ mod tests {
 
     #[test]
     fn the_frozen_bytes_of_an_opening() {
-        // Of version 2. Version 1 had no field 8.
+        // Since version 2. Version 1 had no field 8.
         let keep = Open { application: "a".to_owned(), window: 5, ..open(OpenTarget::Keep, None) };
         assert_eq!(&keep.frame(7).body[..], b"\x28\x04\x32\x01a\x38\x05\x40\x01");
         let both = OpenMessage { named: "h:1".to_owned(), keep: true, action: 4, ..Default::default() };

@@ -35,10 +35,10 @@ mod probe;
 mod version;
 
 pub use frame::{FRAME_MAX, Frame, FrameError, FrameReader, Kind};
-pub use fuzz::fuzz_frames;
+pub use fuzz::{fuzz_frames, fuzz_probe};
 pub use message::{
     Hello, Open, OpenTarget, Opened, REASON_TEXT_MAX, Refusal, Refused, action_from_code, action_to_code,
     ask_body, parse_ask,
 };
 pub use probe::{NONCE_BYTES, Nonce, ProbeDatagram};
-pub use version::{PLAIN_MAX, VERSION};
+pub use version::{PART_COST, PLAIN_MAX, VERSION};

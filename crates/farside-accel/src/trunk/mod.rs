@@ -5,6 +5,7 @@
 
 mod background;
 mod effort;
+mod fuzz;
 mod header;
 mod holdings;
 mod io;
@@ -13,6 +14,7 @@ mod serve;
 mod state;
 
 pub(crate) use effort::{Cores, Encoded};
+pub use fuzz::{fuzz_header, fuzz_trunk};
 pub use header::Stream;
 pub(crate) use open::{Outcome, TrunkEvents, keep_trunk};
 pub(crate) use serve::{Connected, Serving, TrunkService, may_connect};

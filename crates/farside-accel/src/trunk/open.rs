@@ -69,7 +69,7 @@ impl Trunk {
     }
 
     /// An opening is answered. Whether the peer keeps to the protocol.
-    fn answered(&self, frame: &Frame) -> bool {
+    pub(super) fn answered(&self, frame: &Frame) -> bool {
         let answer = match frame.kind {
             Kind::Opened => Opened::parse(&frame.body).map(Answer::Opened),
             _ => Refused::parse(&frame.body).map(Answer::Refused),

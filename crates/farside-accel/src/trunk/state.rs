@@ -32,7 +32,7 @@ const QUEUED_MAX: usize = 8 << 20;
 pub(crate) const FLOWS_MAX: usize = 20_000;
 /// Small frames that may wait for a peer that does not read: three for each flow, and some. More come only of one that asks for
 /// answers and does not take them.
-const SMALL_MAX: usize = 4 * FLOWS_MAX;
+pub(super) const SMALL_MAX: usize = 4 * FLOWS_MAX;
 /// Hints are not queued behind more small frames than this.
 const HINTS_BELOW: usize = 1024;
 /// How often a peer that says nothing is asked whether it is there, while somebody waits for it.
@@ -192,9 +192,14 @@ impl Trunk {
         });
     }
 
+    /// Small frames that wait for the peer.
+    pub(super) fn waiting(&self) -> usize {
+        self.small.load(Ordering::Relaxed)
+    }
+
     /// Queues what may as well not be said: nothing, where much waits already.
     pub fn send_hint(&self, frame: Frame) {
-        if self.small.load(Ordering::Relaxed) < HINTS_BELOW {
+        if self.waiting() < HINTS_BELOW {
             self.send(frame);
         }
     }
