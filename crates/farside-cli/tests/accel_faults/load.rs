@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicU64;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Resource, getrlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::bed::{Bed, End, PATIENCE, SERVER};
 use crate::support::eventually;
@@ -14,11 +14,17 @@ use crate::watch::{Seen, report};
 /// Threads that begin connections.
 const CLIENTS: u32 = 8;
 
-/// Each end of each connection is a descriptor of this process.
-fn raise_descriptors() {
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    setrlimit(Resource::Nofile, limit).unwrap();
+/// Each end of each connection is a descriptor of this process. Root may have more than it was given.
+pub(crate) fn raise_descriptors() {
+    const WANTED: u64 = 65_536;
+    let limit = getrlimit(Resource::Nofile);
+    let more = |maximum| Rlimit { current: maximum, maximum };
+    if limit.maximum.is_some_and(|maximum| maximum < WANTED)
+        && setrlimit(Resource::Nofile, more(Some(WANTED))).is_ok()
+    {
+        return;
+    }
+    setrlimit(Resource::Nofile, more(limit.maximum)).unwrap();
 }
 
 /// Begins so many connections a second, as far as the machine can. Connections, and the time that all took.
@@ -48,7 +54,11 @@ fn short_connections(bed: &Bed, per_second: u32, seconds: u32) -> (usize, f64, S
 
 /// Resident memory of an accelerator's process.
 fn memory_kb(bed: &Bed, at: End) -> u64 {
-    let pid = bed.at(at).process().unwrap();
+    memory_kb_of(bed.at(at).process().unwrap())
+}
+
+/// The same of any process.
+pub(crate) fn memory_kb_of(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.trim().trim_end_matches(" kB").parse().unwrap()

@@ -16,6 +16,7 @@ mod clocks;
 mod hosts;
 mod kills;
 mod load;
+mod many;
 mod network;
 mod space;
 mod stores;
