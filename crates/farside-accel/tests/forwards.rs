@@ -196,6 +196,24 @@ async fn what_gets_no_smaller_is_still_found_again_and_text_after_it_gets_smalle
     assert!(wire < 50_000, "{wire} bytes for noise that both have");
 }
 
+/// An archive of pictures and their descriptions.
+#[tokio::test(flavor = "multi_thread")]
+async fn text_between_what_gets_no_smaller_gets_smaller() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let pair = Pair::start_with_stores(listener.local_addr().unwrap()).await;
+    let seed = seed();
+    let (noise_each, text_each, pieces) = (600_000, 300_000, 6);
+    let mixed: Vec<u8> = (0..pieces)
+        .flat_map(|n| [noise(noise_each, seed + n), words(text_each, seed + n)].concat())
+        .collect();
+    let (mut client, mut server) = connected(&pair, &listener).await;
+    one_way(&mut client, &mut server, &mixed).await;
+    let (_, wire) = cost(&pair, (0, 0));
+    // Words take less than a half; of each text the first part or two may pass with the noise before them.
+    let most = pieces * (noise_each as u64 * 101 / 100 + text_each as u64 * 3 / 4);
+    assert!(wire < most, "{wire} bytes, of {most} at most, for {}", mixed.len());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn many_flows_share_what_passes_and_all_arrive() {
     let pair = Arc::new(Pair::start_with_stores(echo().await).await);

@@ -2,8 +2,9 @@
 //!
 //! What is encrypted is known by how it begins, where that is certain, and goes as it is from then on: no two sessions of a
 //! cipher have a chunk in common. What merely gets no smaller (pictures, archives, noise) is measured; it is not compressed any
-//! more, and its chunks are still kept and named, since the same file may come once more. A sample now and then, and after each
-//! pause, finds what has changed: a connection that is used again for the next file.
+//! more, and its chunks are still kept and named, since the same file may come once more. A sample now and then, after each
+//! pause, and where the bytes themselves do not look like noise, finds what has changed: a connection that is used again for the
+//! next file, a text in an archive of pictures.
 
 use crate::policy::{Action, Demotion};
 
@@ -19,6 +20,13 @@ pub(super) const SAMPLE: usize = 64 << 10;
 const SAMPLE_MIN: usize = 1 << 10;
 /// Bytes until the next sample, at first and at most.
 const SKIPPED: (u64, u64) = (1 << 20, 8 << 20);
+/// A sample that was taken for what bytes look like, and was wrong, is followed by none of that kind for so many bytes.
+const NOT_BELIEVED_FOR: u64 = 1 << 20;
+/// Bytes of a part that are counted to see whether they look like noise.
+const COUNTED: usize = 4 << 10;
+/// Noise has each byte as often as any other: two of it are the same once in 256 times. What is so more often by this factor does not
+/// look like noise: text 15 times, programs 5 times. What was compressed or encrypted stays below 1.05.
+const UNLIKE_NOISE: f64 = 1.3;
 /// Parts whose beginning is looked at: some protocols agree in plain text that they go on encrypted.
 const LOOKED_AT: u32 = 16;
 
@@ -46,6 +54,10 @@ pub(super) struct Content {
     on_the_wire: u64,
     until_sample: u64,
     next_skip: u64,
+    /// The next part does not look like noise.
+    is_unlike_noise: bool,
+    /// Bytes for which that is not believed.
+    not_believed: u64,
 }
 
 impl Content {
@@ -59,6 +71,8 @@ impl Content {
             on_the_wire: 0,
             until_sample: 0,
             next_skip: SKIPPED.0,
+            is_unlike_noise: false,
+            not_believed: 0,
         }
     }
 
@@ -75,13 +89,20 @@ impl Content {
                 self.verdict = Some(Demotion::Encrypted);
             }
         }
+        let is_asked = self.verdict == Some(Demotion::Incompressible) && self.not_believed == 0;
+        self.is_unlike_noise = is_asked && is_unlike_noise(part);
     }
 
     /// How the next part goes; `is_after_pause`: the client has said nothing for a while.
     pub(super) fn way(&self, is_after_pause: bool) -> Way {
         match self.verdict {
             Some(Demotion::Encrypted) => Way::AsIs,
-            Some(_) if self.action.compresses() && (is_after_pause || self.until_sample == 0) => Way::Sample,
+            Some(_)
+                if self.action.compresses()
+                    && (is_after_pause || self.until_sample == 0 || self.is_unlike_noise) =>
+            {
+                Way::Sample
+            }
             Some(_) if self.action.refers() => Way::Chunks,
             Some(_) => Way::AsIs,
             None if self.action.compresses() => Way::Full,
@@ -93,6 +114,7 @@ impl Content {
     /// A part of `bytes` went that way, of which `literals` were no references, and was `on_the_wire`.
     pub(super) fn went(&mut self, way: Way, bytes: usize, literals: usize, on_the_wire: usize) {
         self.until_sample = self.until_sample.saturating_sub(bytes as u64);
+        self.not_believed = self.not_believed.saturating_sub(bytes as u64);
         match way {
             Way::AsIs | Way::Chunks => {}
             Way::Full => self.measures(literals, on_the_wire),
@@ -101,6 +123,9 @@ impl Content {
                 *self = Content { looked_at: self.looked_at, ..Content::new(self.action) };
             }
             Way::Sample => {
+                if self.is_unlike_noise {
+                    self.not_believed = NOT_BELIEVED_FOR;
+                }
                 self.until_sample = self.next_skip;
                 self.next_skip = (2 * self.next_skip).min(SKIPPED.1);
             }
@@ -124,6 +149,21 @@ impl Content {
     }
 }
 
+/// Whether some bytes repeat as they do not in noise. Takes some microseconds, however long the part is.
+fn is_unlike_noise(part: &[u8]) -> bool {
+    if part.len() < COUNTED {
+        return false;
+    }
+    let mut counts = [0_u32; 256];
+    for byte in part.iter().step_by(part.len() / COUNTED).take(COUNTED) {
+        counts[usize::from(*byte)] += 1;
+    }
+    // Pairs that are the same, of all pairs.
+    let same: u64 = counts.iter().map(|count| u64::from(*count) * u64::from(count.saturating_sub(1))).sum();
+    let all = (COUNTED * (COUNTED - 1)) as f64;
+    same as f64 * 256.0 > UNLIKE_NOISE * all
+}
+
 /// Whether what follows is certainly encrypted: TLS's first record of either side, or SSH's first line.
 fn begins_encrypted(part: &[u8], is_first: bool) -> bool {
     is_tls_hello(part) || (is_first && (part.starts_with(b"SSH-2.0-") || part.starts_with(b"SSH-1.99-")))
@@ -144,6 +184,8 @@ fn is_tls_hello(part: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rand::rngs::StdRng;
+    use rand::{RngCore, SeedableRng};
 
     const KIB: usize = 1 << 10;
 
@@ -210,6 +252,34 @@ mod tests {
         content.went(Way::Full, 256 * KIB, 256 * KIB, 256 * KIB);
         assert_eq!((content.way(false), content.way(true)), (Way::AsIs, Way::Sample));
         content.went(Way::Sample, 60 * KIB, 60 * KIB, 20 * KIB);
+        assert_eq!((content.way(false), content.verdict()), (Way::Full, None));
+    }
+
+    fn noise(bytes: usize, seed: u64) -> Vec<u8> {
+        let mut noise = vec![0; bytes];
+        StdRng::seed_from_u64(seed).fill_bytes(&mut noise);
+        noise
+    }
+
+    #[test]
+    fn text_in_the_middle_of_noise_is_sampled_at_once() {
+        let mut content = Content::new(Action::Full);
+        content.went(Way::Full, 256 * KIB, 256 * KIB, 256 * KIB);
+        for seed in 0..1000 {
+            content.looks_at(&noise(64 * KIB, seed));
+            assert_eq!(content.way(false), Way::Chunks, "FARSIDE_SEED={seed}");
+        }
+        let text = b"some words in a row. ".repeat(1000);
+        content.looks_at(&text);
+        assert_eq!(content.way(false), Way::Sample);
+        // It got no smaller after all, and is not asked for a while; then it does.
+        content.went(Way::Sample, 20 * KIB, 20 * KIB, 20 * KIB);
+        content.looks_at(&text);
+        assert_eq!(content.way(false), Way::Chunks);
+        content.went(Way::Chunks, 1 << 20, 1 << 20, 1 << 20);
+        content.looks_at(&text);
+        assert_eq!(content.way(false), Way::Sample);
+        content.went(Way::Sample, 20 * KIB, 20 * KIB, 5 * KIB);
         assert_eq!((content.way(false), content.verdict()), (Way::Full, None));
     }
 
