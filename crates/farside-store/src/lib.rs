@@ -17,6 +17,7 @@
 //! * `adopt.rs`: what a transfer wants and the pool holds already; `known_data.rs`, `learning.rs`, `fingerprint_index.rs`, `near.rs`: where to
 //!   look for it;
 //! * `difference.rs`: what changed; `reaper.rs`: freeing what was deleted;
+//! * `dedup/`: equal blocks of volumes come to lie at one place;
 //! * `scrub/`: reading everything once, to find what the medium has lost.
 
 mod adopt;
@@ -26,6 +27,7 @@ mod background;
 mod capacity;
 mod claim;
 mod copies;
+mod dedup;
 mod delta;
 mod difference;
 mod error;
@@ -66,6 +68,10 @@ mod write_out;
 pub use adopt::{WANTED_MAX, Wanted};
 pub use capacity::{Room, WRITE_NEEDS_BYTES};
 pub use claim::ClaimOptions;
+pub use dedup::{
+    DEDUP_INDEX_BYTES, Dedup, DedupCount, DedupFigures, DedupIndex, DedupPosition, DedupSavings, DedupUndo,
+    DedupUndone,
+};
 pub use difference::{DifferenceKind, DifferingBlocks};
 pub use error::{Result, StoreError};
 pub use handle::{

@@ -15,7 +15,7 @@ use farside_format::{FormatError, Place};
 use roaring::RoaringTreemap;
 
 /// Most owners beyond the first that a block gets: one that rots takes no more than 256 others with it.
-const EXTRA_OWNERS_MAX: u32 = 255;
+pub(crate) const EXTRA_OWNERS_MAX: u32 = 255;
 /// Most places with three owners or more: 32 MiB of memory.
 const MANY_OWNERS_MAX: usize = 1 << 20;
 

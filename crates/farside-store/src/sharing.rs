@@ -4,6 +4,9 @@
 //! moment, under the state lock, it is seen that the source still maps the same content, and counts and mapping change
 //! together. From then on the owners of a place are equal; how one goes is [`Allocator::release`]'s business.
 //!
+//! Deduplication (`dedup/`) shares between heads that hosts write. It says besides what the target has and where the source has it:
+//! whatever a host has written there since is left alone.
+//!
 //! [`Allocator::release`]: crate::allocator::Allocator::release
 
 use std::collections::BTreeSet;
@@ -22,6 +25,24 @@ use crate::owner_counts::table_cost;
 use crate::pool::{Pool, State};
 use crate::space::{self, SpaceClass};
 use crate::staged::StagedVersion;
+
+/// A block whose content lies at two places: what it is mapped to, and what it is to be mapped to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Twin {
+    pub(crate) given_up: Pointer,
+    pub(crate) kept: Pointer,
+}
+
+/// How far a share came.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Shared {
+    /// Blocks shared, from the first on.
+    pub(crate) count: usize,
+    /// Of those, whose former places a snapshot has too: they do not come free.
+    pub(crate) held: usize,
+    /// Whether it ended where a block has as many owners as it may have.
+    pub(crate) is_at_limit: bool,
+}
 
 impl StagedVersion {
     /// Maps the blocks from block `position` on to where version `from` of the same pool has those from block
@@ -72,7 +93,7 @@ impl Pool {
             let at = position + done as u64;
             let take = ((PIECE_BLOCKS - at % PIECE_BLOCKS) as usize).min(expected.len() - done);
             let source = (source, from + done as u64);
-            let shared = self.share_piece(target, at, source, &expected[done..done + take])?;
+            let shared = self.share_piece(target, at, source, &expected[done..done + take], None)?.count;
             done += shared;
             if shared < take {
                 break;
@@ -81,13 +102,28 @@ impl Pool {
         Ok(done as u64)
     }
 
+    /// Maps blocks of a head to where another head, or itself elsewhere, has the same content; within one aligned MiB. It goes as far
+    /// as both have there what is said of them. The caller has read and hashed what is kept.
+    pub(crate) fn share_twins(
+        &self,
+        target: u64,
+        first: u64,
+        source: (u64, u64),
+        twins: &[Twin],
+    ) -> Result<Shared> {
+        debug_assert!(first / PIECE_BLOCKS == (first + twins.len() as u64 - 1) / PIECE_BLOCKS);
+        let expected: Vec<Fingerprint> = twins.iter().map(|twin| twin.kept.fingerprint).collect();
+        self.share_piece(target, first, source, &expected, Some(twins))
+    }
+
     fn share_piece(
         &self,
         target: u64,
         first: u64,
         source: (u64, u64),
         expected: &[Fingerprint],
-    ) -> Result<usize> {
+        twins: Option<&[Twin]>,
+    ) -> Result<Shared> {
         self.admit()?;
         let _stripe = self.stripes[stripe_of(target, first)].read();
         // Room for what the counts of these places can cost. Looking them up now also reads the nodes, so that the second
@@ -96,11 +132,19 @@ impl Pool {
             let _reading = self.readers.read();
             let view = {
                 let state = self.locked();
-                let Some(version) = live(&state, source.0) else { return Ok(0) };
+                let Some(version) = live(&state, source.0) else { return Ok(Shared::default()) };
                 state.view(version)
             };
             let mut seen = Vec::with_capacity(expected.len());
             view.lookup(&self.nodes, source.1, expected.len() as u64, &mut seen)?;
+            if twins.is_some() {
+                let view = {
+                    let state = self.locked();
+                    let Some(version) = live(&state, target) else { return Ok(Shared::default()) };
+                    state.view(version)
+                };
+                view.lookup(&self.nodes, first, expected.len() as u64, &mut Vec::new())?;
+            }
             seen
         };
         let tables: BTreeSet<u64> = seen.iter().filter(|p| !p.is_hole()).map(table_block).collect();
@@ -110,7 +154,8 @@ impl Pool {
         let mut guard = self.locked();
         let state = &mut *guard;
         let found = check_writable(state, target, first, expected.len() as u64)
-            .and_then(|()| self.shareable(state, source, expected));
+            .and_then(|()| self.shareable(state, source, expected))
+            .and_then(|pointers| self.still_twins(state, target, first, pointers, twins));
         let mut pointers = match found {
             Ok(pointers) => pointers,
             Err(error) => {
@@ -129,11 +174,16 @@ impl Pool {
             p.is_hole() || (tables.contains(&table_block(p)) && owners.raise_within_limits(p.place))
         };
         let raised = pointers.iter().take_while(raise).count();
+        let is_at_limit = raised < pointers.len();
         pointers.truncate(raised);
         if pointers.is_empty() {
             space::release(state, reservation);
-            return Ok(0);
+            return Ok(Shared { is_at_limit, ..Shared::default() });
         }
+        let held = match twins {
+            Some(twins) => self.held(state, target, first, &twins[..raised])?,
+            None => 0,
+        };
         let birth = state.epoch;
         let mut at = 0;
         while at < pointers.len() {
@@ -157,7 +207,36 @@ impl Pool {
         delta::map(&mut entry.delta, level, first, &pointers, birth, &mut effects);
         account(&state.versions, &mut state.allocator, target, &effects)?;
         reservation.consume(state, &effects);
-        Ok(pointers.len())
+        Ok(Shared { count: pointers.len(), held, is_at_limit })
+    }
+
+    /// Those that are twins still, from the first on: nobody has written there since. `pointers` is what the source has.
+    fn still_twins(
+        &self,
+        state: &State,
+        target: u64,
+        first: u64,
+        mut pointers: Vec<Pointer>,
+        twins: Option<&[Twin]>,
+    ) -> Result<Vec<Pointer>> {
+        let (Some(twins), false) = (twins, pointers.is_empty()) else { return Ok(pointers) };
+        let mut has = Vec::with_capacity(pointers.len());
+        let version = state.versions.version(target)?;
+        state.view(version).lookup(&self.nodes, first, pointers.len() as u64, &mut has)?;
+        let is_same = |a: &Pointer, b: &Pointer| a.place == b.place && a.fingerprint == b.fingerprint;
+        let both = pointers.iter().zip(&has).zip(twins);
+        let count = both
+            .take_while(|((kept, has), twin)| is_same(kept, &twin.kept) && is_same(has, &twin.given_up))
+            .count();
+        pointers.truncate(count);
+        Ok(pointers)
+    }
+
+    /// How many of the places given up an ancestor holds.
+    fn held(&self, state: &State, target: u64, first: u64, twins: &[Twin]) -> Result<usize> {
+        let holder = state.versions.holder_of(state.versions.version(target)?);
+        let is_held = |(block, twin): &(u64, &Twin)| twin.given_up.birth <= holder.at_block(*block);
+        Ok((first..).zip(twins).filter(is_held).count())
     }
 
     /// Where the source has what is expected of it, from the first block on, as of this moment.

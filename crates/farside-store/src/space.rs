@@ -273,7 +273,7 @@ impl Pool {
     }
 
     /// Blocks that transfers leave free for hosts: 1/32 at least, so that a host whose replica is broken off can write.
-    fn host_reserve_blocks(&self) -> u64 {
+    pub(crate) fn host_reserve_blocks(&self) -> u64 {
         let percent = u64::from(self.host_reserve_percent.load(Ordering::Relaxed));
         (self.pool_blocks() / 32).max(self.pool_blocks() / 100 * percent)
     }

@@ -113,7 +113,7 @@ impl VersionState {
     }
 
     /// Whether anything in it came into being after `frozen`.
-    fn changed_since(&self, frozen: Birth) -> bool {
+    pub(crate) fn changed_since(&self, frozen: Birth) -> bool {
         let younger = |delta: &Option<Arc<Delta>>| delta.as_ref().is_some_and(|d| d.birth > frozen);
         self.tree.root.birth > frozen || younger(&self.capturing) || younger(&self.delta)
     }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use farside_format::fingerprint::{FAN_OUT, TOP_LEVEL, level_for, span};
-use farside_format::{ContentRoot, Fingerprint, Node, Pointer};
+use farside_format::{Birth, ContentRoot, Fingerprint, Node, Pointer};
 
 use crate::delta::{Delta, Entry};
 use crate::error::{Result, StoreError};
@@ -148,7 +148,19 @@ impl View {
         mut leaves_max: usize,
         each: &mut dyn FnMut(u64, &Spot) -> Result<()>,
     ) -> Result<Option<u64>> {
-        self.root.visit_leaves(nodes, self.tree, from, &mut leaves_max, each)
+        self.visit_leaves_since(nodes, Birth(0), from, &mut leaves_max, each)
+    }
+
+    /// The same for leaves in which something was born after `since`; of subtrees in which nothing was, nothing is read.
+    pub(crate) fn visit_leaves_since(
+        &self,
+        nodes: &NodeReader,
+        since: Birth,
+        from: u64,
+        leaves_max: &mut usize,
+        each: &mut dyn FnMut(u64, &Spot) -> Result<()>,
+    ) -> Result<Option<u64>> {
+        self.root.visit_leaves(nodes, self.tree, (since, from), leaves_max, each)
     }
 
     /// Ranges of blocks (first, count) of which nobody knows any more where they lie, from block `from` on, in order, at most
@@ -462,12 +474,15 @@ impl Spot {
         &self,
         nodes: &NodeReader,
         tree: TreeIdentity,
-        from: u64,
+        (since, from): (Birth, u64),
         left: &mut usize,
         each: &mut dyn FnMut(u64, &Spot) -> Result<()>,
     ) -> Result<Option<u64>> {
         let end = (self.position + 1) * span(self.level - 1);
-        if end <= from || self.is_hole() || self.is_lost() {
+        // No birth is above that of the nodes over it (F4).
+        let is_old =
+            self.base.birth <= since && self.layers.iter().flatten().all(|delta| delta.birth <= since);
+        if end <= from || self.is_hole() || self.is_lost() || (since > Birth(0) && is_old) {
             return Ok(None);
         }
         if self.level == 1 {
@@ -479,7 +494,7 @@ impl Spot {
             return Ok(None);
         }
         for child in self.children(nodes, tree)? {
-            let stopped_at = child.visit_leaves(nodes, tree, from, left, each)?;
+            let stopped_at = child.visit_leaves(nodes, tree, (since, from), left, each)?;
             if stopped_at.is_some() {
                 return Ok(stopped_at);
             }

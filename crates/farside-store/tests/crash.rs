@@ -122,6 +122,24 @@ fn every_sync_point_of_random_histories() {
     assert!(histories * 3 >= seeds, "only {histories} of {seeds} histories shared enough to mean anything");
 }
 
+/// Equal blocks come and go, come to lie at one place and get places of their own again, between and during everything else.
+#[test]
+fn deduplication_survives_a_crash_at_every_sync() {
+    let seeds = std::env::var("FARSIDE_SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(4);
+    let first = std::env::var("FARSIDE_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1);
+    let mut shared = 0;
+    for seed in first..first + seeds {
+        let dedup = |run: &mut Run, operation: usize| match operation % 5 {
+            0 | 2 => run.copy(),
+            1 | 3 => run.dedup(),
+            _ if operation % 20 == 4 => run.undo_dedup(),
+            _ => {}
+        };
+        shared += crash_everywhere_in(Run::new(seed, 24 << 20), seed, 70, dedup)[0];
+    }
+    assert!(shared > 20 * seeds, "only {shared} blocks were shared: too little to mean anything");
+}
+
 /// Twice within its first 64 MiB, which one block of the free map tells of; past them; and past 512 MiB, where the table of the
 /// owner counts becomes higher.
 #[test]

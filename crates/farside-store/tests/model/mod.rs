@@ -8,8 +8,8 @@ use farside_format::fingerprint::TOP_LEVEL;
 use farside_format::{ContentRoot, FAN_OUT, Fingerprint};
 use farside_platform::{BlockDevice, ManualClock, SeededRandomness, SimulatedDisk, Timestamp};
 use farside_store::{
-    ChangedBlocks, DifferenceKind, NewSnapshot, Pool, PoolOptions, ReplicaStatus, StagedFor, StagedVersion,
-    StoreError,
+    ChangedBlocks, DedupFigures, DedupIndex, DedupPosition, DifferenceKind, NewSnapshot, Pool, PoolOptions,
+    ReplicaStatus, StagedFor, StagedVersion, StoreError,
 };
 use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
@@ -157,7 +157,16 @@ pub struct Run {
     names: u32,
     /// Blocks shared so far, and the most places with several owners at any time.
     pub shared: [u64; 2],
+    dedups: Dedups,
     history: History,
+}
+
+/// Passes of deduplication: of each volume where the one under way is, and where the last one ended.
+#[derive(Default)]
+struct Dedups {
+    index: Option<DedupIndex>,
+    under_way: BTreeMap<String, DedupPosition>,
+    last: BTreeMap<String, DedupPosition>,
 }
 
 impl Run {
@@ -175,6 +184,7 @@ impl Run {
             records: BTreeMap::new(),
             names: 0,
             shared: [0; 2],
+            dedups: Dedups::default(),
             history: History { states: vec![Observation::new()], spans: vec![(0, 0, true)], first_event: 0 },
         };
         run.history.first_event = run.disk.events();
@@ -270,6 +280,74 @@ impl Run {
             let size = run.disk.bytes() + more;
             assert_eq!(run.pool.grow(size).expect("it grows"), size);
             assert_eq!(run.pool.status().size_bytes, size);
+        });
+    }
+
+    /// Some blocks of a volume are written to another place as well.
+    pub fn copy(&mut self) {
+        let (from, to) = (self.pick_volume(), self.pick_volume());
+        let blocks = |name: &str| self.volumes[name].len() / 4096;
+        let first = self.rng.random_range(0..blocks(&from));
+        let at = self.rng.random_range(0..blocks(&to));
+        let most = (blocks(&from) - first).min(blocks(&to) - at).min(256 - at % 256).min(40);
+        let count = self.rng.random_range(1..=most);
+        let bytes = self.volumes[&from][first * 4096..(first + count) * 4096].to_vec();
+        self.operate(false, |run| {
+            let handle = run.pool.open_volume(&to).expect("the volume opens");
+            match handle.write(at as u64 * 4096, &bytes) {
+                Ok(()) => run.volumes.get_mut(&to).expect("known")[at * 4096..(at + count) * 4096]
+                    .copy_from_slice(&bytes),
+                Err(StoreError::NoSpace { .. }) => {}
+                Err(e) => panic!("a copy: {e}"),
+            }
+        });
+    }
+
+    /// A step or two of a pass over a volume, which the next one goes on with. Nothing changes that anybody could see.
+    pub fn dedup(&mut self) {
+        let name = self.pick_volume();
+        let steps = self.rng.random_range(1..4);
+        self.operate(false, |run| {
+            let among: Vec<Uuid> = run.pool.volumes().iter().map(|volume| volume.uuid).collect();
+            let id = run.pool.volume_id(&name).expect("it is there");
+            let index = run.dedups.index.take().unwrap_or_else(|| DedupIndex::new(1 << 20));
+            let begun = match run.dedups.under_way.remove(&name) {
+                Some(at) => run.pool.resume_dedup(id, &among, at, DedupFigures::default(), index),
+                None => run.pool.begin_dedup(id, &among, run.dedups.last.get(&name).copied(), index),
+            };
+            let mut pass = begun.unwrap_or_else(|e| panic!("a pass: {e}"));
+            let mut goes_on = true;
+            for _ in 0..steps {
+                match pass.step(&mut |_| {}) {
+                    Ok(more) => goes_on = more,
+                    Err(StoreError::NoSpace { .. }) => break,
+                    Err(e) => panic!("a step of a pass: {e}"),
+                }
+            }
+            let (figures, position) = (pass.figures(), pass.position());
+            assert_eq!(figures.damaged_blocks, 0);
+            run.shared[0] += figures.shared_blocks;
+            run.shared[1] = run.shared[1].max(run.pool.status().shared_blocks);
+            let kept = if goes_on { &mut run.dedups.under_way } else { &mut run.dedups.last };
+            kept.insert(name.clone(), position);
+            run.dedups.index = Some(pass.into_index());
+        });
+    }
+
+    /// The blocks of a volume get places of their own again, some of them at least.
+    pub fn undo_dedup(&mut self) {
+        let name = self.pick_volume();
+        let steps = self.rng.random_range(1..3);
+        self.operate(false, |run| {
+            let id = run.pool.volume_id(&name).expect("it is there");
+            let mut undo = run.pool.begin_dedup_undo(id).expect("it begins");
+            for _ in 0..steps {
+                match undo.step(&mut |_| {}) {
+                    Ok(true) => {}
+                    Ok(false) | Err(StoreError::NoSpace { .. }) => break,
+                    Err(e) => panic!("a step of an undoing: {e}"),
+                }
+            }
         });
     }
 
@@ -680,6 +758,7 @@ impl Run {
                 run.disk.fail_after(None);
             }
             let staged = run.staged.take().map(|s| (s.volume, s.incremental, s.bytes));
+            run.dedups.index = None;
             run.pool = Pool::open(Arc::new(run.disk.clone()), options(run.names.into())).expect("it opens");
             run.staged = staged.map(|(volume, incremental, bytes)| {
                 let mut found = run.pool.staged(&volume).expect("a list");
