@@ -12,6 +12,7 @@
 //! * [`size`]: sizes as people write them.
 
 pub mod accelerator;
+pub mod dedup;
 pub mod error;
 pub mod host;
 pub mod levels;
@@ -36,6 +37,7 @@ pub use accelerator::{
     PrepositionFile, PrepositionVolume, Prepositioned, ResetConnection, SetAcceleratorPolicy,
     StartAccelerator,
 };
+pub use dedup::{Dedup, DedupPhase, DedupState, StartDedup};
 pub use error::{ErrorBody, ErrorCode, ErrorDocument};
 pub use host::{
     AddHost, AddedHost, Host, HostExport, HostFiles, HostRight, HostRights, HostStatus, VolumeHost,

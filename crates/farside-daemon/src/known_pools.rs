@@ -110,18 +110,19 @@ pub(crate) async fn open_late(site: Arc<Site>, mut opening: Opening) {
         start_mirrors(&site.mirrors, &name, &pool).await;
         // Its volumes are known by more than their names now.
         site.mirrors.refresh_fences();
-        scrub_goes_on(&site, name, pool).await;
+        readers_go_on(&site, name, pool).await;
     }
 }
 
-/// Goes on with a scrub that the last stop interrupted.
-pub(crate) async fn scrub_goes_on(site: &Site, name: String, pool: Arc<Pool>) {
-    let (scrubs, runtime) = (Arc::clone(&site.scrubs), Handle::current());
+/// Goes on with a scrub and with deduplication that the last stop interrupted.
+pub(crate) async fn readers_go_on(site: &Site, name: String, pool: Arc<Pool>) {
+    let (scrubs, dedups, runtime) = (Arc::clone(&site.scrubs), Arc::clone(&site.dedups), Handle::current());
     let open = move || {
         scrubs.pool_opened(&name, &pool, &runtime);
+        dedups.pool_opened(&name, &pool, &runtime);
         Ok::<_, ErrorBody>(())
     };
     if let Err(error) = site.blocking.run(open).await {
-        tracing::warn!("a scrub does not go on: {}", error.message);
+        tracing::warn!("scrub and deduplication do not go on: {}", error.message);
     }
 }

@@ -10,7 +10,7 @@
 //! * `run`: start to stop in one function. `known_pools`: the pools that it begins with.
 //! * `pools`, `exports`, `hosts`, `peers`, `mirrors`: the seam of each crate below, one file.
 //! * `accelerator`: the process of the accelerator.
-//! * `operations`, `scrubs`: long work. `plans`, `figures`: what a destructive request would do, and how much that is.
+//! * `operations`, `scrubs`, `dedups`: long work, `pace`: how fast. `plans`, `figures`: what a destructive request would do, and how much that is.
 //! * `state`: the database.
 //! * `http`: the API, one file per noun, and `/metrics` and `/healthz`.
 //!
@@ -23,6 +23,7 @@ mod changed;
 mod convert;
 mod damage;
 mod data_dir;
+mod dedups;
 mod error;
 mod export_failure;
 mod exports;
@@ -37,6 +38,7 @@ mod metrics;
 mod mirrors;
 mod operations;
 pub mod options;
+mod pace;
 mod peers;
 mod plans;
 mod pools;

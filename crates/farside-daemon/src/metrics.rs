@@ -7,8 +7,8 @@
 mod accelerator;
 
 use farside_api::{
-    AcceleratorStatus, Host, Mirror, PathState, Peer, PeerPath, PeerState, Pool, PoolRoom, PoolState, Role,
-    Scrub, ScrubState, SourceHeard,
+    AcceleratorStatus, Dedup, DedupState, Host, Mirror, PathState, Peer, PeerPath, PeerState, Pool, PoolRoom,
+    PoolState, Role, Scrub, ScrubState, SourceHeard,
 };
 use farside_mirror::{LogEntry, LogEvent, QueueStatus, Relationship};
 use farside_transfer::{LevelKind, TransferReport, TransferResult};
@@ -35,6 +35,7 @@ const MIRROR_TRANSFERS: &str = "farside_mirror_transfers_total";
 pub(crate) struct Present {
     pub(crate) pools: Vec<Pool>,
     pub(crate) scrubs: Vec<Scrub>,
+    pub(crate) dedups: Vec<Dedup>,
     pub(crate) mirrors: Vec<Mirror>,
     pub(crate) peers: Vec<Peer>,
     /// Of the live sessions, with the name of the peer.
@@ -99,6 +100,7 @@ impl Metrics {
             describe();
             now.pools.iter().for_each(pool);
             now.scrubs.iter().for_each(scrub);
+            now.dedups.iter().for_each(dedup);
             now.mirrors.iter().for_each(mirror);
             now.peers.iter().for_each(peer);
             now.paths.iter().for_each(|(peer, at)| path(peer, at));
@@ -176,6 +178,17 @@ fn describe() {
         "farside_pool_corrupt_blocks_total",
         Unit::Count,
         "Blocks found damaged since the pool was opened"
+    );
+    describe_gauge!(
+        "farside_volume_dedup_saved_bytes",
+        Unit::Bytes,
+        "What sharing equal blocks saves, the volume's part of it"
+    );
+    describe_gauge!("farside_volume_dedup_running", Unit::Count, "1 if a pass of deduplication runs");
+    describe_gauge!(
+        "farside_volume_dedup_completed_timestamp_seconds",
+        Unit::Seconds,
+        "When a pass of deduplication over the volume last came to its end"
     );
     describe_gauge!("farside_pool_scrub_running", Unit::Count, "1 if a scrub of the pool runs");
     describe_gauge!(
@@ -273,6 +286,15 @@ fn room_level(room: PoolRoom) -> u64 {
         PoolRoom::Filling => 1,
         PoolRoom::NearlyFull => 2,
         PoolRoom::Full => 3,
+    }
+}
+
+fn dedup(dedup: &Dedup) {
+    let set = |name, value: f64| figure(name, "volume", &dedup.volume, value);
+    set("farside_volume_dedup_saved_bytes", dedup.saved_bytes as f64);
+    set("farside_volume_dedup_running", f64::from(u8::from(dedup.state == DedupState::Running)));
+    if let Some(ended) = dedup.completed_at {
+        set("farside_volume_dedup_completed_timestamp_seconds", ended.as_second() as f64);
     }
 }
 

@@ -21,6 +21,7 @@ use tokio_util::task::TaskTracker;
 use crate::accelerator::{self, Accelerator, AcceleratorParts};
 use crate::blocking::Blocking;
 use crate::data_dir::DataDir;
+use crate::dedups::Dedups;
 use crate::error::DaemonError;
 use crate::exports::Exports;
 use crate::hosts::{Door, Hosts, Trust};
@@ -241,6 +242,7 @@ pub(crate) async fn start(
     let hosts_first = Arc::new(precedence::Hosts::default());
     precedence::Threads::start(Arc::clone(&hosts_first)).map_err(DaemonError::Start)?;
     let scrubs = Scrubs::load(state.clone(), Arc::clone(&clock), Arc::clone(&hosts_first)).await?;
+    let dedups = Dedups::load(state.clone(), Arc::clone(&clock), Arc::clone(&hosts_first)).await?;
     let exports =
         Arc::new(Exports::new(Arc::clone(&pools), Arc::clone(&hosts_first), config.host_page_cache));
     hosts_first.set_precedence(stored_precedence(&state).await?);
@@ -308,6 +310,7 @@ pub(crate) async fn start(
         streams: Blocking::default(),
         metrics,
         scrubs: Arc::new(scrubs),
+        dedups: Arc::new(dedups),
         exports,
         hosts,
         hosts_first,
@@ -327,7 +330,7 @@ pub(crate) async fn start(
     };
     let site = Arc::new(site);
     for (name, pool) in site.pools.open_pools() {
-        known_pools::scrub_goes_on(&site, name, pool).await;
+        known_pools::readers_go_on(&site, name, pool).await;
     }
     Ok((site, late))
 }
@@ -422,9 +425,11 @@ async fn end(
     if let Err(error) = hosts.await {
         tracing::error!(%error, "the NBD server failed");
     }
-    let (pools, scrubs) = (Arc::clone(&site.pools), Arc::clone(&site.scrubs));
+    let (pools, scrubs, dedups) =
+        (Arc::clone(&site.pools), Arc::clone(&site.scrubs), Arc::clone(&site.dedups));
     let closed = site.blocking.run(move || {
         scrubs.shut_down();
+        dedups.shut_down();
         pools.close_all();
         Ok::<_, farside_api::ErrorBody>(())
     });

@@ -4,7 +4,6 @@
 //! at its end. Whoever closes a pool ends its thread first: nobody else may have its device.
 
 mod document;
-mod pace;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,8 +20,8 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
 use self::document::Kept;
-use self::pace::Pace;
 use crate::failure::Failure;
+use crate::pace::Pace;
 use crate::state::{ScrubRow, State, StateError};
 
 /// What a scrub reads in a second unless it is told otherwise: a TiB takes four and a half hours.

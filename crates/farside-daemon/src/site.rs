@@ -9,6 +9,7 @@ use farside_transfer::precedence;
 
 use crate::accelerator::Accelerator;
 use crate::blocking::Blocking;
+use crate::dedups::Dedups;
 use crate::exports::Exports;
 use crate::hosts::Hosts;
 use crate::logging::Log;
@@ -43,6 +44,8 @@ pub(crate) struct Site {
     pub(crate) pools: Arc<Pools>,
     /// What reads pools as a whole.
     pub(crate) scrubs: Arc<Scrubs>,
+    /// What has equal blocks of volumes lie at one place.
+    pub(crate) dedups: Arc<Dedups>,
     /// What hosts see.
     pub(crate) exports: Arc<Exports>,
     /// Who may open them over the network.

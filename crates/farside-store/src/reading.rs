@@ -70,6 +70,11 @@ impl Pool {
         Ok(())
     }
 
+    /// One read of at most a MiB, of the pool's own accord: it does not count as read.
+    pub(crate) fn read_piece(&self, version: u64, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        self.read_pieces(version, &mut [(offset, buffer)], Way::Direct).pop().expect("one for one")
+    }
+
     /// Several reads, (offset, buffer) each, at the same time; what became of each. All together at most a MiB.
     pub(crate) fn read_joined(
         &self,

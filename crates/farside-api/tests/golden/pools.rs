@@ -105,3 +105,37 @@ fn scrubs() {
         }),
     );
 }
+
+#[test]
+fn dedups() {
+    golden(
+        &Dedup {
+            volume: "p/v".into(),
+            state: DedupState::Running,
+            saved_bytes: 8192,
+            scanned_bytes: 1 << 20,
+            phase: Some(DedupPhase::Sharing),
+            shared_bytes: 16_384,
+            held_by_snapshots_bytes: 4096,
+            limited_blocks: 1,
+            damaged_blocks: 2,
+            pool_saved_bytes: Some(16_384),
+            limit_bytes_per_second: Some(64 << 20),
+            rate_bytes_per_second: Some(1.5),
+            done: Some(0.25),
+            eta_seconds: Some(2.5),
+            started_at: Some("2026-01-02T03:04:05Z".parse().unwrap()),
+            completed_at: None,
+            counted_at: None,
+            next_at: None,
+            why: None,
+        },
+        json!({
+            "volume": "p/v", "state": "running", "saved_bytes": 8192, "scanned_bytes": 1_048_576, "phase": "sharing",
+            "shared_bytes": 16_384, "held_by_snapshots_bytes": 4096, "limited_blocks": 1, "damaged_blocks": 2,
+            "pool_saved_bytes": 16_384, "limit_bytes_per_second": 67_108_864, "rate_bytes_per_second": 1.5, "done": 0.25,
+            "eta_seconds": 2.5, "started_at": "2026-01-02T03:04:05Z", "completed_at": null, "counted_at": null,
+            "next_at": null, "why": null
+        }),
+    );
+}

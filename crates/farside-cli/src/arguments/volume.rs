@@ -54,6 +54,9 @@ pub enum Volume {
         /// POOL/NEW, in the same pool
         new: VolumeName,
     },
+    /// Store equal blocks of volumes once
+    #[command(subcommand)]
+    Dedup(Dedup),
     /// Delete a volume and its snapshots
     #[command(
         after_help = "Examples:\n  farside volume delete p/db --plan\n  farside volume delete p/db --yes"
@@ -61,6 +64,69 @@ pub enum Volume {
     Delete {
         /// POOL/VOL
         name: VolumeName,
+        /// Plan and consent.
+        #[command(flatten)]
+        destructive: Destructive,
+    },
+}
+
+/// `farside volume dedup`.
+#[derive(Debug, Subcommand)]
+pub enum Dedup {
+    /// Deduplicate a volume, now and from now on
+    #[command(
+        after_help = "Blocks of 4 KiB with equal content come to lie at one place of the pool, in the background and behind hosts: within \
+                      the volume, and between all volumes of the pool that have deduplication. Snapshots stay as they are, so what \
+                      they hold comes free as they go. After the first pass it looks once an hour at what has changed; start looks \
+                      at once. After a restart it goes on where it was.\n\nIt waits until the pass has ended; Ctrl-C leaves it \
+                      running.\n\nExamples:\n  farside volume dedup start p/db\n  farside volume dedup start p/db --rate 200MB/s \
+                      --no-wait"
+    )]
+    Start {
+        /// POOL/VOL
+        name: VolumeName,
+        /// What it may read in a second, or `unlimited` [default: 64MiB/s]; changes the one that runs
+        #[arg(long)]
+        rate: Option<String>,
+        /// Look at all of the volume, not only at what has changed
+        #[arg(long)]
+        anew: bool,
+        /// Return at once; it goes on in the background
+        #[arg(long)]
+        no_wait: bool,
+    },
+    /// Deduplicate a volume no longer
+    #[command(
+        after_help = "What is shared stays so, until hosts overwrite it or dedup undo copies it. A later start goes on from \
+                      there.\n\nExample:\n  farside volume dedup stop p/db"
+    )]
+    Stop {
+        /// POOL/VOL
+        name: VolumeName,
+    },
+    /// Show what it does and what it saves
+    #[command(
+        after_help = "Examples:\n  farside volume dedup status p/db\n  farside volume dedup status --json"
+    )]
+    Status {
+        /// POOL/VOL; without, all that have deduplication
+        name: Option<VolumeName>,
+    },
+    /// Give each block of a volume a place of its own again
+    #[command(
+        after_help = "It ends deduplication of the volume, and needs as much room as its shared blocks have, which is looked at \
+                      beforehand. Snapshots keep what they share. After a restart it goes on.\n\nExamples:\n  farside volume dedup \
+                      undo p/db --plan\n  farside volume dedup undo p/db --yes"
+    )]
+    Undo {
+        /// POOL/VOL
+        name: VolumeName,
+        /// What it may read and write in a second, or `unlimited` [default: 64MiB/s]
+        #[arg(long)]
+        rate: Option<String>,
+        /// Return at once; it goes on in the background
+        #[arg(long)]
+        no_wait: bool,
         /// Plan and consent.
         #[command(flatten)]
         destructive: Destructive,

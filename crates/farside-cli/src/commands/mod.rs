@@ -3,6 +3,7 @@
 mod accelerator;
 mod check;
 mod context;
+mod dedup;
 mod generate;
 mod host;
 mod mirror;

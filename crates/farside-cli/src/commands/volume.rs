@@ -3,8 +3,8 @@
 use farside_api::{CreateVolume, ErrorBody, ErrorCode, Rename, ResizeVolume, Volume, VolumeHost};
 use reqwest::Method;
 
-use super::context::Context;
-use super::quarantine;
+use super::context::{Context, Failed};
+use super::{dedup, quarantine};
 use crate::arguments::destructive::Destructive;
 use crate::arguments::names::VolumeName;
 use crate::arguments::volume::Volume as Verb;
@@ -12,7 +12,7 @@ use crate::confirm::{DestructiveRequest, Impact, carry_out};
 use crate::output::{Column, details, or_dash, table};
 use crate::quantities::size;
 
-pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
+pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
     match verb {
         Verb::Create { name, size } => {
             let request = CreateVolume { name: name.to_string(), size_bytes: size };
@@ -33,16 +33,15 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
         }
         Verb::Rename { name, new } => {
             if name.pool != new.pool {
-                return Err(ErrorBody::new(
-                    ErrorCode::WrongUsage,
-                    format!("a rename stays within the pool: {name} cannot become {new}"),
-                ));
+                let said = format!("a rename stays within the pool: {name} cannot become {new}");
+                return Err(ErrorBody::new(ErrorCode::WrongUsage, said).into());
             }
             let request = Rename { name: new.volume };
             let volume: Volume =
                 context.client.post(&["volumes", &name.pool, &name.volume, "rename"], &request).await?;
             context.show(&volume, |v| format!("volume {name} is now {}\n", v.name));
         }
+        Verb::Dedup(verb) => return dedup::run(&context, verb).await,
         Verb::Delete { name, destructive } => {
             let request = DestructiveRequest {
                 method: Method::DELETE,

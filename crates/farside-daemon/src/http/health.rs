@@ -24,6 +24,7 @@ async fn metrics(State(site): Shared) -> Result<Response, ApiError> {
     let page = site.metrics.render(&Present {
         pools: site.pools.list(),
         scrubs: site.scrubs.list(),
+        dedups: site.dedups.list(&site.pools.open_pools()),
         mirrors: site.mirrors.list().await?,
         peers: peers::list(&site.node),
         paths: peers::paths(&site.node),

@@ -1,6 +1,7 @@
 //! What is served: the API on the control socket; `/metrics` and `/healthz` on TCP and nothing else there.
 
 mod accelerator;
+mod dedups;
 mod directions;
 mod error;
 mod handler;
@@ -38,6 +39,7 @@ pub(crate) fn control(site: Arc<Site>, requests: TaskTracker) -> Router {
         .merge(site::routes())
         .merge(pools::routes())
         .merge(scrubs::routes())
+        .merge(dedups::routes())
         .merge(volumes::routes())
         .merge(snapshots::routes())
         .merge(peers::routes())

@@ -160,7 +160,7 @@ async fn reopen(
     let pool = site.blocking.run(move || pools.reopen(reopening, request.force, look)).await?;
     site.mirrors.pool_opened(&name, &pool).await?;
     site.mirrors.refresh_fences();
-    scrub_goes_on(&site, &name).await?;
+    readers_go_on(&site, &name).await?;
     tracing::info!(pool = name, id = %pool.status().id, path = document.path, "pool opened");
     Ok(Json(site.pools.status(&name)?))
 }
@@ -199,17 +199,18 @@ async fn grow(
 /// Ends what reads a pool of this site's own accord.
 async fn close_readers(site: &Site, name: &str) -> Result<(), ErrorBody> {
     site.mirrors.pool_closing(name).await;
-    let (scrubs, name) = (Arc::clone(&site.scrubs), name.to_owned());
+    let (scrubs, dedups, name) = (Arc::clone(&site.scrubs), Arc::clone(&site.dedups), name.to_owned());
     let close = move || {
         scrubs.pool_closing(&name);
+        dedups.pool_closing(&name);
         Ok::<_, ErrorBody>(())
     };
     site.blocking.run(close).await
 }
 
-/// A scrub that ran when the pool was closed goes on.
-async fn scrub_goes_on(site: &Site, name: &str) -> Result<(), ErrorBody> {
-    known_pools::scrub_goes_on(site, name.to_owned(), site.pools.get(name)?).await;
+/// What read the pool when it was closed goes on.
+async fn readers_go_on(site: &Site, name: &str) -> Result<(), ErrorBody> {
+    known_pools::readers_go_on(site, name.to_owned(), site.pools.get(name)?).await;
     Ok(())
 }
 
@@ -261,7 +262,7 @@ async fn opened(site: &Site, name: String, path: String, pool: &farside_store::P
 async fn remember(site: &Site, row: &PoolRow, pool: &farside_store::Pool) -> Result<(), ErrorBody> {
     site.mirrors.pool_opened(&row.name, pool).await?;
     site.state.remember_pool(row, site.clock.now()).await.map_err(Failure::into_error_body)?;
-    scrub_goes_on(site, &row.name).await
+    readers_go_on(site, &row.name).await
 }
 
 async fn delete(
@@ -290,6 +291,7 @@ async fn delete(
         let ids: Vec<_> = volumes.iter().map(|(_, id)| *id).collect();
         site.hosts.end_with(&ids).await.map_err(Failure::into_error_body)?;
         site.scrubs.forget(&name).await.map_err(Failure::into_error_body)?;
+        site.dedups.forget(&name).await.map_err(Failure::into_error_body)?;
         site.state.forget_pool(&name).await.map_err(Failure::into_error_body)
     };
     if let Err(error) = forget.await {
@@ -316,7 +318,7 @@ async fn put_back(site: &Site, document: &Pool, look: impl FnOnce(&farside_store
     let opened = match opened {
         Ok(pool) => {
             let opened = site.mirrors.pool_opened(&document.name, &pool).await;
-            opened.and(scrub_goes_on(site, &document.name).await)
+            opened.and(readers_go_on(site, &document.name).await)
         }
         Err(error) => Err(error),
     };

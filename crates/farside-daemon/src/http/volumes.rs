@@ -186,6 +186,9 @@ async fn delete(
         // They hold for nobody else: the volume that they were on is no more.
         tracing::warn!(volume = %name, "the rights on the volume stay in the state database until a restart: {error}");
     }
+    if let Err(error) = site.dedups.forget_volume(&name.pool, document.uuid).await {
+        tracing::warn!(volume = %name, "the deduplication of the volume stays in the state database: {error}");
+    }
     if let Err(error) = site.hosts.end_with(&[document.uuid]).await {
         tracing::warn!(volume = %name, "the rights of hosts on the volume stay in the state database: {error}");
     }
@@ -194,7 +197,7 @@ async fn delete(
 }
 
 /// A volume as it is listed.
-fn look(site: &Site, name: &VolumeName) -> Result<Volume, ErrorBody> {
+pub(super) fn look(site: &Site, name: &VolumeName) -> Result<Volume, ErrorBody> {
     let pool = site.pools.get(&name.pool)?;
     pool.volume(&name.volume).map(|status| document(site, &name.pool, &pool, status)).map_err(|error| {
         let told = error.into_error_body();

@@ -6,6 +6,7 @@
 //! open, pairings and rights, relationships, history. Holds nothing that data depends on.
 
 mod database;
+mod dedups;
 mod hosts;
 mod lines;
 mod log;
@@ -21,6 +22,7 @@ mod transfers;
 
 pub(crate) use database::StateError;
 pub(crate) use database::{SCHEMA, State};
+pub(crate) use dedups::DedupRow;
 pub(crate) use hosts::{HostRightRow, NewHost};
 pub(crate) use log::LOST_LINES;
 pub(crate) use pools::PoolRow;

@@ -11,7 +11,7 @@ use super::{Dedup, Leaf, Member, head_view};
 use crate::error::Result;
 use crate::fingerprint_index::{LeafAt, short};
 
-/// Leaves looked up for one step at most: where each of 4096 blocks lies beside others elsewhere, a step stays bounded.
+/// Leaves looked up for one step at most: where each of 1024 blocks lies beside others elsewhere, a step stays bounded.
 const LEAVES_LOOKED_UP_MAX: usize = 2048;
 /// Of those, leaves between two tellings of the pace.
 const LEAVES_PER_READ: usize = 32;

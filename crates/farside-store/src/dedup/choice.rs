@@ -37,20 +37,21 @@ pub(super) struct Moves {
 }
 
 impl Moves {
-    /// Decides for the blocks of `own`, in their order. `extra` says how many owners a place has beyond the first; at most
-    /// `extra_max` it may have.
+    /// Decides for the blocks of `own`, in their order. `extra` says how many owners a place has beyond the first, of which it may have
+    /// `extra_max`; `is_held` whether a snapshot has it too, so that to give it up frees nothing.
     pub(super) fn choose(
         own: &[At],
         mut candidates: Candidates,
         mut extra: HashMap<u64, u32>,
         extra_max: u32,
+        is_held: impl Fn(&At) -> bool,
     ) -> Moves {
         let mut moves = Moves::default();
         for at in own {
             let places = candidates.entry(at.pointer.fingerprint).or_default();
             let owners = |at: &At| extra.get(&at.pointer.place.0).copied().unwrap_or(0);
-            // Shared most, then oldest: what is left is the same with every pass.
-            let rank = |at: &At| (u32::MAX - owners(at), at.pointer.birth, at.pointer.place);
+            // Shared most, then held, then oldest: what is left is the same with every pass.
+            let rank = |at: &At| (u32::MAX - owners(at), !is_held(at), at.pointer.birth, at.pointer.place);
             let is_other = |other: &&At| {
                 (other.volume, other.block) != (at.volume, at.block)
                     && other.pointer.place != at.pointer.place

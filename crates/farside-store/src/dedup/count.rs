@@ -50,7 +50,7 @@ impl Pool {
 }
 
 impl DedupCount {
-    /// Goes on by 16 MiB of the volume; the result at its end. `pace` as in [`super::Dedup::step`].
+    /// Goes on by 4 MiB of the volume; the result at its end. `pace` as in [`super::Dedup::step`].
     ///
     /// # Errors
     /// The volume was deleted, or became a replica; those of the device.

@@ -12,12 +12,12 @@
 //! both blocks are mapped as they were (`sharing.rs`): what a host wrote meanwhile stays. A block that does not match its fingerprint is
 //! shared with nobody.
 //!
-//! **Which one is kept.** That of which most is shared already, then the older one: snapshots have that (`choice.rs`).
+//! **Which one is kept.** That which is shared most already, then the one that a snapshot has too, then the older one (`choice.rs`).
 //!
 //! **Cheap when repeated.** A pass looks at what was born since the last one; subtrees without such births are not read. The first
 //! pass of a table that is new (after a restart) walks the metadata of all volumes named, 0.7 % of their data.
 //!
-//! **Memory**: the table, by default 128 MiB once it is full, and some 4 MiB for the leaves at hand, whatever the pool's size.
+//! **Memory**: the table, by default 128 MiB once it is full, and some 2 MiB for the leaves at hand, whatever the pool's size.
 //!
 //! What is saved is counted by `count.rs`; `undo.rs` gives blocks a place of their own again.
 
@@ -48,8 +48,8 @@ use crate::fingerprint_index::LeafAt;
 use crate::pool::{Pool, State};
 use crate::view::View;
 
-/// Leaves looked at in one step: 16 MiB of a volume.
-const LEAVES_PER_STEP: usize = 32;
+/// Leaves looked at in one step: 4 MiB of a volume. So much data is read at most before anybody hears how far it is.
+const LEAVES_PER_STEP: usize = 8;
 
 /// Where a pass is: enough to go on after a crash.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -204,7 +204,7 @@ impl Pool {
 }
 
 impl Dedup {
-    /// Goes on by 16 MiB of the volume, or less; false once it is at its end. `pace` is told of every read, by its bytes, with no lock
+    /// Goes on by 4 MiB of the volume, or less; false once it is at its end. `pace` is told of every read, by its bytes, with no lock
     /// held: it may wait.
     ///
     /// # Errors

@@ -3,7 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 
-use farside_format::{Fingerprint, Pointer};
+use farside_format::fingerprint::FAN_OUT;
+use farside_format::{Fingerprint, Place, Pointer};
 use farside_platform::{BLOCK_BYTES, BlockBuffer};
 
 use super::candidates::Candidates;
@@ -13,20 +14,33 @@ use crate::error::Result;
 use crate::fingerprint_index::{LeafAt, short};
 use crate::io::{PIECE_BLOCKS, run_length};
 use crate::owner_counts::EXTRA_OWNERS_MAX;
-
-use farside_format::fingerprint::FAN_OUT;
+use crate::versions::Holder;
 
 impl Dedup {
     /// Chooses what moves where.
     pub(super) fn choose(&self, own: &[At], candidates: Candidates) -> Moves {
         let asked = Moves::places_asked(own, &candidates);
-        let extra: HashMap<u64, u32> = {
+        let heads: HashSet<u64> = candidates.values().flatten().chain(own).map(|at| at.head).collect();
+        let mut extra: HashMap<u64, u32> = HashMap::new();
+        let mut holders: HashMap<u64, Holder> = HashMap::new();
+        {
             let state = self.pool.locked();
-            let owners = &state.allocator.owners;
-            let of = |place: u64| (place, owners.extra(farside_format::Place(place)));
-            asked.into_iter().map(of).filter(|(_, extra)| *extra > 0).collect()
+            for place in asked {
+                let count = state.allocator.owners.extra(Place(place));
+                if count > 0 {
+                    extra.insert(place, count);
+                }
+            }
+            for head in heads {
+                if let Some(version) = state.versions.versions.get(&head) {
+                    holders.insert(head, state.versions.holder_of(version));
+                }
+            }
+        }
+        let is_held = |at: &At| {
+            holders.get(&at.head).is_some_and(|holder| at.pointer.birth <= holder.at_block(at.block))
         };
-        Moves::choose(own, candidates, extra, EXTRA_OWNERS_MAX)
+        Moves::choose(own, candidates, extra, EXTRA_OWNERS_MAX, is_held)
     }
 
     /// Carries it out, and counts.

@@ -24,7 +24,7 @@ type Told = (u64, u64, u64, u64, usize);
 
 fn choose(own: &[At], others: &[At], extra: &[(u64, u32)]) -> (Vec<Told>, usize) {
     let extra: HashMap<u64, u32> = extra.iter().copied().collect();
-    let chosen = Moves::choose(own, candidates(others), extra, 255);
+    let chosen = Moves::choose(own, candidates(others), extra, 255, |_| false);
     let tell = |m: &super::choice::Move| {
         (m.target.volume, m.target.block, m.source.volume, m.source.block, m.twins.len())
     };
@@ -38,6 +38,16 @@ fn neighbours_move_together_and_the_older_one_is_kept() {
     assert_eq!(choose(&own, &others, &[]), (vec![(1, 10, 2, 40, 2), (2, 42, 1, 12, 1)], 0));
     // What is shared already goes before what is old.
     assert_eq!(choose(&own, &others, &[(502, 0), (302, 1)]).0, [(1, 10, 2, 40, 3)]);
+}
+
+#[test]
+fn what_a_snapshot_has_is_kept_rather_than_what_is_older() {
+    let (own, other) = ([at(1, 10, 7, 500, 9)], [at(2, 40, 7, 300, 3)]);
+    let held = |of: u64| move |at: &At| at.volume == of;
+    let target = |of: u64| {
+        Moves::choose(&own, candidates(&other), HashMap::new(), 255, held(of)).moves[0].target.volume
+    };
+    assert_eq!((target(1), target(2)), (2, 1));
 }
 
 #[test]
@@ -67,7 +77,7 @@ fn a_place_with_all_the_owners_it_may_have_is_left_and_another_one_begins() {
 fn content_that_goes_on_is_followed() {
     let own: Vec<At> = (120..128).map(|n| at(1, n, n as u8, 500 + n, 9)).collect();
     let others: Vec<At> = (120..128).map(|n| at(2, n + 5, n as u8, 300 + n, 3)).collect();
-    let moves = Moves::choose(&own, candidates(&others), HashMap::new(), 255);
+    let moves = Moves::choose(&own, candidates(&others), HashMap::new(), 255, |_| false);
     assert_eq!(moves.follow(0), [LeafAt { volume: 2, leaf: 1 }]);
     assert_eq!(moves.follow(1), []);
 }

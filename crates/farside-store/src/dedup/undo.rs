@@ -62,7 +62,7 @@ impl Pool {
 }
 
 impl DedupUndo {
-    /// Goes on by 16 MiB of the volume; false at its end. `pace` as in [`super::Dedup::step`].
+    /// Goes on by 4 MiB of the volume; false at its end. `pace` as in [`super::Dedup::step`].
     ///
     /// # Errors
     /// No room ([`StoreError::NoSpace`]): what was copied stays so. The volume was deleted, or became a replica; those of the device.

@@ -1,4 +1,4 @@
-//! How fast a scrub reads: within its rate, and behind hosts.
+//! How fast work in the background reads: within its rate, and behind hosts.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ const BEHIND_MAX: Duration = Duration::from_millis(100);
 /// The longest sleep before it looks whether it is to end, or may go faster.
 const SLEEP_MAX: Duration = Duration::from_millis(50);
 
-pub(super) struct Pace<'a> {
+pub(crate) struct Pace<'a> {
     hosts: &'a Hosts,
     /// Bytes per second; 0: no limit.
     limit: &'a AtomicU64,
@@ -22,13 +22,13 @@ pub(super) struct Pace<'a> {
 }
 
 impl<'a> Pace<'a> {
-    pub(super) fn new(hosts: &'a Hosts, limit: &'a AtomicU64, stop: &'a AtomicBool) -> Pace<'a> {
+    pub(crate) fn new(hosts: &'a Hosts, limit: &'a AtomicU64, stop: &'a AtomicBool) -> Pace<'a> {
         let now = Instant::now();
         Pace { hosts, limit, stop, began: now, due: now }
     }
 
     /// So many bytes were read: waits until more may be.
-    pub(super) fn after(&mut self, bytes: u64) {
+    pub(crate) fn after(&mut self, bytes: u64) {
         let now = Instant::now();
         self.hosts.worked(now - self.began);
         self.due = due_after(self.due, now, bytes, self.limit.load(Ordering::Relaxed));
