@@ -255,6 +255,9 @@ impl Trial {
         let mut model = writer.stop();
         // Nothing goes on before what is there has been compared.
         self.relay.cut();
+        // Each life reads and writes its pool by io_uring, or without.
+        let without = ("FARSIDE_IO_URING".to_owned(), "off".to_owned());
+        site.environment = if self.random.random() { vec![without] } else { Vec::new() };
         site.restart();
         if is_source {
             model.check(&self.pair.a.nbd("p/v").read_all());

@@ -168,6 +168,7 @@ pub struct FileDevice {
     /// It only grows.
     bytes: AtomicU64,
     direct: bool,
+    uses_ring: bool,
     /// Beside direct I/O; none without, and where it cannot be opened.
     page_cache: Option<PageCache>,
     is_block_device: bool,
@@ -275,8 +276,30 @@ impl FileDevice {
         let bytes = AtomicU64::new(whole_blocks(&file, is_block_device).map_err(open_error)?);
         let _backing = backing.flatten();
         let path = path.to_path_buf();
+        let uses_ring = ring::is_allowed();
         let page_cache = direct.then(|| PageCache::beside(&file).ok()).flatten();
-        Ok(FileDevice { file, path, bytes, direct, page_cache, is_block_device, _backing, draft: None })
+        Ok(FileDevice {
+            file,
+            path,
+            bytes,
+            direct,
+            uses_ring,
+            page_cache,
+            is_block_device,
+            _backing,
+            draft: None,
+        })
+    }
+
+    /// Reads and writes it without io_uring, as where the kernel forbids that.
+    #[must_use]
+    pub fn without_io_uring(self) -> Self {
+        FileDevice { uses_ring: false, ..self }
+    }
+
+    /// Whether io_uring is in use for several reads or writes at once (reported in the log).
+    pub fn uses_io_uring(&self) -> bool {
+        self.uses_ring
     }
 
     /// Whether it is a raw device, not a file.
@@ -405,7 +428,8 @@ impl BlockDevice for FileDevice {
         let is_plain = |(offset, buffer): &(u64, &mut [u8])| {
             self.check(*offset, buffer.len()).is_ok() && (!self.direct || is_aligned(buffer))
         };
-        if reads.len() > 1
+        if self.uses_ring
+            && reads.len() > 1
             && reads.iter().all(is_plain)
             && let Some(outcomes) = ring::read_many(&self.file, reads)
         {
@@ -425,7 +449,7 @@ impl BlockDevice for FileDevice {
         if reads.iter().any(|(offset, buffer)| self.check(*offset, buffer.len()).is_err()) {
             return self.read_many(reads);
         }
-        let outcomes = page_cache.read_many(reads);
+        let outcomes = page_cache.read_many(reads, self.uses_ring);
         outcomes
             .into_iter()
             .zip(reads)
@@ -443,7 +467,7 @@ impl BlockDevice for FileDevice {
     }
 
     fn overlaps_reads(&self) -> bool {
-        ring::is_allowed()
+        self.uses_ring
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
@@ -481,7 +505,7 @@ impl BlockDevice for FileDevice {
                 && pieces.len() <= PIECES_PER_CALL
                 && (!self.direct || pieces.iter().all(|piece| is_aligned(piece)))
         };
-        let by_ring = if writes.len() > 1 && writes.iter().all(is_plain) {
+        let by_ring = if self.uses_ring && writes.len() > 1 && writes.iter().all(is_plain) {
             let slices: Vec<(u64, Vec<IoSlice<'_>>)> = writes
                 .iter()
                 .map(|(offset, pieces)| (*offset, pieces.iter().map(|piece| IoSlice::new(piece)).collect()))

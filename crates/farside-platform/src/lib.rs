@@ -29,6 +29,7 @@ pub mod process;
 pub mod random;
 mod ring;
 pub mod simulated_disk;
+pub mod simulated_failures;
 
 pub use at_path::{AtPath, Found};
 pub use block::{BLOCK_BYTES, Block, BlockBuffer};
@@ -39,3 +40,4 @@ pub use log_output::{LogOutput, LostLines};
 pub use process::{ProcessIdentity, host_name, lower_priority, raise_open_files, run_when_idle};
 pub use random::{OsRandomness, Randomness, SeededRandomness};
 pub use simulated_disk::{CrashFate, SimulatedDisk};
+pub use simulated_failures::{Failing, Failure, Requests};

@@ -25,9 +25,10 @@ impl PageCache {
         Ok(PageCache { file })
     }
 
-    /// Fills each buffer from its offset; what became of each.
-    pub(crate) fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> Vec<io::Result<()>> {
-        if reads.len() > 1
+    /// Fills each buffer from its offset, by io_uring or one by one; what became of each.
+    pub(crate) fn read_many(&self, reads: &mut [(u64, &mut [u8])], by_ring: bool) -> Vec<io::Result<()>> {
+        if by_ring
+            && reads.len() > 1
             && let Some(outcomes) = ring::read_many(&self.file, reads)
         {
             return outcomes;

@@ -19,10 +19,15 @@ thread_local! {
     static RING: RefCell<Option<IoUring>> = const { RefCell::new(None) };
 }
 
-/// Whether the kernel lets this process have it; asked once.
+/// Environment variable that keeps this process from it, where it is `off`: a kernel's io_uring may have a bug.
+const VARIABLE: &str = "FARSIDE_IO_URING";
+
+/// Whether the kernel lets this process have it, and whoever started it did not say otherwise; asked once.
 pub(crate) fn is_allowed() -> bool {
     static ALLOWED: OnceLock<bool> = OnceLock::new();
-    *ALLOWED.get_or_init(|| IoUring::new(ENTRIES as u32).is_ok())
+    *ALLOWED.get_or_init(|| {
+        std::env::var_os(VARIABLE).is_none_or(|value| value != "off") && IoUring::new(ENTRIES as u32).is_ok()
+    })
 }
 
 /// Fills each buffer from its offset; what became of each. `None` if there is no io_uring: nothing was read.
@@ -66,13 +71,18 @@ fn read_some(ring: &mut IoUring, file: &File, reads: &mut [(u64, &mut [u8])]) ->
     reads
         .iter_mut()
         .enumerate()
-        .map(|(number, (offset, buffer))| match outcomes.get(number) {
-            Some(read) if usize::try_from(*read) == Ok(buffer.len()) => Ok(()),
-            Some(error) if is_final(*error) => Err(io::Error::from_raw_os_error(-error)),
-            // Not queued, cut short or interrupted.
-            _ => file.read_exact_at(buffer, *offset),
-        })
+        .map(|(number, (offset, buffer))| finish_read(file, *offset, buffer, outcomes.get(number).copied()))
         .collect()
+}
+
+/// What became of a read whose result is `outcome`; none: it was not queued. What was cut short, interrupted or not queued is read
+/// now, without the ring.
+fn finish_read(file: &File, offset: u64, buffer: &mut [u8], outcome: Option<i32>) -> io::Result<()> {
+    match outcome {
+        Some(read) if usize::try_from(read) == Ok(buffer.len()) => Ok(()),
+        Some(error) if is_final(error) => Err(io::Error::from_raw_os_error(-error)),
+        _ => file.read_exact_at(buffer, offset),
+    }
 }
 
 /// Up to [`ENTRIES`] of them.
@@ -90,13 +100,16 @@ fn write_some(ring: &mut IoUring, file: &File, writes: &[(u64, Vec<IoSlice<'_>>)
     // long as it runs, so nobody changes them before this call is over.
     #[allow(unsafe_code, reason = "the kernel is given addresses; the proof is above")]
     let outcomes = unsafe { complete(ring, entries) };
-    (0..writes.len())
-        .map(|number| match outcomes.get(number) {
-            Some(error) if is_final(*error) => Err(io::Error::from_raw_os_error(-error)),
-            Some(written) => Ok(usize::try_from(*written).unwrap_or(0)),
-            None => Ok(0),
-        })
-        .collect()
+    (0..writes.len()).map(|number| written_by(outcomes.get(number).copied())).collect()
+}
+
+/// How much of a write is there whose result is this; none: it was not queued. An interrupted one has written nothing.
+fn written_by(outcome: Option<i32>) -> io::Result<usize> {
+    match outcome {
+        Some(error) if is_final(error) => Err(io::Error::from_raw_os_error(-error)),
+        Some(written) => Ok(usize::try_from(written).unwrap_or(0)),
+        None => Ok(0),
+    }
 }
 
 /// Carries out operations, at most [`ENTRIES`]; the result of each of the first of them: those that the ring took.
@@ -191,6 +204,43 @@ mod tests {
             refused[0].as_ref().unwrap_err().raw_os_error(),
             Some(rustix::io::Errno::BADF.raw_os_error())
         );
+    }
+
+    /// What the kernel seldom answers of a file: a part, that it was interrupted, that it has no room for the request now.
+    #[test]
+    fn what_was_cut_short_or_interrupted_is_done_without_the_ring() {
+        use rustix::io::Errno;
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("f");
+        let bytes: Vec<u8> = (0..20_000u32).map(|i| (i % 251) as u8).collect();
+        std::fs::write(&path, &bytes).unwrap();
+        let file = File::open(&path).unwrap();
+        let passing = [Errno::INTR, Errno::AGAIN, Errno::BUSY].map(|errno| -errno.raw_os_error());
+        for outcome in
+            passing.into_iter().map(Some).chain([None, Some(0), Some(1), Some(4095), Some(i32::MIN)])
+        {
+            let mut buffer = vec![0xEE; 4096];
+            finish_read(&file, 777, &mut buffer, outcome).unwrap();
+            assert!(buffer == bytes[777..777 + 4096], "{outcome:?}");
+            // Cut short by the end of the file, it stays an error.
+            let error = finish_read(&file, 19_000, &mut buffer, outcome).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof, "{outcome:?}");
+        }
+        // A whole one is not read again.
+        let mut buffer = vec![0xEE; 4096];
+        finish_read(&file, 0, &mut buffer, Some(4096)).unwrap();
+        assert!(buffer.iter().all(|byte| *byte == 0xEE));
+        for errno in [Errno::IO, Errno::NOSPC, Errno::NODATA] {
+            let error = finish_read(&file, 0, &mut buffer, Some(-errno.raw_os_error())).unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(errno.raw_os_error()));
+            let error = written_by(Some(-errno.raw_os_error())).unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(errno.raw_os_error()));
+        }
+        // Of writes whoever asked writes the whole again.
+        for outcome in passing.into_iter().map(Some).chain([None, Some(0), Some(i32::MIN)]) {
+            assert_eq!(written_by(outcome).unwrap(), 0, "{outcome:?}");
+        }
+        assert_eq!(written_by(Some(512)).unwrap(), 512);
     }
 
     #[test]

@@ -15,6 +15,7 @@ use rand::{Rng, SeedableRng};
 
 use crate::block::BLOCK_BYTES;
 use crate::device::{BlockDevice, DeviceError};
+use crate::simulated_failures::{Failing, Failure, Requests};
 
 /// The unit below which this disk never tears a write.
 const SECTOR_BYTES: usize = 512;
@@ -32,15 +33,26 @@ pub enum CrashFate {
 
 #[derive(Clone)]
 enum Event {
-    Write { offset: u64, bytes: Arc<[u8]> },
-    Damage { offset: u64, bytes: Arc<[u8]> },
+    Write {
+        offset: u64,
+        bytes: Arc<[u8]>,
+    },
+    Damage {
+        offset: u64,
+        bytes: Arc<[u8]>,
+    },
     Sync,
+    /// A sync failed, and this is all that is left.
+    Forgot(Contents),
 }
 
 #[derive(Default)]
 struct Counters {
     reads: u64,
     read_bytes: u64,
+    failures: u64,
+    syncs_begun: u64,
+    syncs_since_one_failed: Option<u64>,
 }
 
 /// Block number to contents; absent blocks are zeros. Cheap to clone: contents are shared until written.
@@ -53,8 +65,7 @@ struct Inner {
     initial: Contents,
     history: Vec<Event>,
     record: bool,
-    /// Fails every request once it reaches zero.
-    fail_after: Option<u64>,
+    failing: Option<Failing>,
     /// Blocks whose reads fail: how often yet, and with which error of the kernel.
     refusing: BTreeMap<u64, (u64, i32)>,
     counters: Counters,
@@ -67,7 +78,7 @@ impl Inner {
             initial: Contents::new(),
             history: Vec::new(),
             record: true,
-            fail_after: None,
+            failing: None,
             refusing: BTreeMap::new(),
             counters: Counters::default(),
         }
@@ -127,53 +138,10 @@ impl SimulatedDisk {
     pub fn crash_at(&self, events: usize, fate: CrashFate) -> SimulatedDisk {
         let inner = self.inner.lock();
         let history = &inner.history[..events];
-        let synced = history.iter().rposition(|e| matches!(e, Event::Sync)).map_or(0, |i| i + 1);
         let disk = SimulatedDisk::new(&self.name, self.bytes());
         {
             let mut after = disk.inner.lock();
-            after.live = inner.initial.clone();
-            for event in &history[..synced] {
-                if let Event::Write { offset, bytes } | Event::Damage { offset, bytes } = event {
-                    store(&mut after.live, *offset, bytes);
-                }
-            }
-            let (damage, mut unsynced): (Vec<&Event>, Vec<&Event>) =
-                history[synced..].iter().partition(|e| matches!(e, Event::Damage { .. }));
-            match fate {
-                CrashFate::DropUnsynced => {}
-                CrashFate::KeepUnsynced => {
-                    for event in unsynced {
-                        if let Event::Write { offset, bytes } = event {
-                            store(&mut after.live, *offset, bytes);
-                        }
-                    }
-                }
-                CrashFate::Random(seed) => {
-                    let mut rng = SmallRng::seed_from_u64(seed);
-                    for i in (1..unsynced.len()).rev() {
-                        unsynced.swap(i, rng.random_range(0..=i));
-                    }
-                    for event in unsynced {
-                        let Event::Write { offset, bytes } = event else { continue };
-                        match rng.random_range(0..4) {
-                            0 => {}
-                            1 | 2 => store(&mut after.live, *offset, bytes),
-                            _ => {
-                                for (i, sector) in bytes.chunks(SECTOR_BYTES).enumerate() {
-                                    if rng.random_bool(0.5) {
-                                        store(&mut after.live, offset + (i * SECTOR_BYTES) as u64, sector);
-                                    }
-                                }
-                            }
-                        }
-                    }
-                }
-            }
-            for event in damage {
-                if let Event::Damage { offset, bytes } = event {
-                    store(&mut after.live, *offset, bytes);
-                }
-            }
+            after.live = left_by(&inner.initial, history, fate);
             after.initial = after.live.clone();
         }
         disk
@@ -211,7 +179,32 @@ impl SimulatedDisk {
 
     /// Every request after the next `requests` fails, until called with `None`.
     pub fn fail_after(&self, requests: Option<u64>) {
-        self.inner.lock().fail_after = requests;
+        self.fail(requests.map(|after| Failing {
+            requests: Requests::All,
+            after,
+            times: u64::MAX,
+            failure: Failure::Io,
+        }));
+    }
+
+    /// From now on requests fail by this plan, or none does; what was left of the last one.
+    pub fn fail(&self, plan: Option<Failing>) -> Option<Failing> {
+        std::mem::replace(&mut self.inner.lock().failing, plan)
+    }
+
+    /// Requests that a plan has let fail so far.
+    pub fn failures(&self) -> u64 {
+        self.inner.lock().counters.failures
+    }
+
+    /// Syncs that were asked for so far, those that failed included.
+    pub fn syncs_begun(&self) -> u64 {
+        self.inner.lock().counters.syncs_begun
+    }
+
+    /// Syncs that were asked for after the last one that failed; none if none failed.
+    pub fn syncs_since_one_failed(&self) -> Option<u64> {
+        self.inner.lock().counters.syncs_since_one_failed
     }
 
     /// The next `times` reads that touch the block at `offset` fail with the error number `errno` of the kernel. Images and
@@ -231,36 +224,41 @@ impl SimulatedDisk {
         (inner.counters.reads, inner.counters.read_bytes)
     }
 
-    fn check(
-        &self,
-        operation: &'static str,
-        offset: u64,
-        length: usize,
-        inner: &mut Inner,
-    ) -> Result<(), DeviceError> {
-        if offset.checked_add(length as u64).is_none_or(|end| end > self.bytes()) {
-            return Err(DeviceError::OutOfRange {
+    fn check(&self, offset: u64, length: usize) -> Result<(), DeviceError> {
+        match offset.checked_add(length as u64) {
+            Some(end) if end <= self.bytes() => Ok(()),
+            _ => Err(DeviceError::OutOfRange {
                 offset,
                 length,
                 device: self.name(),
                 device_bytes: self.bytes(),
-            });
-        }
-        match &mut inner.fail_after {
-            Some(0) => Err(DeviceError::Io {
-                operation,
-                offset,
-                length,
-                device: self.name(),
-                source: std::io::Error::other("simulated failure"),
             }),
-            Some(left) => {
-                *left -= 1;
-                Ok(())
-            }
-            None => Ok(()),
         }
     }
+
+    fn io_error(
+        &self,
+        operation: &'static str,
+        offset: u64,
+        length: usize,
+        source: std::io::Error,
+    ) -> DeviceError {
+        DeviceError::Io { operation, offset, length, device: self.name(), source }
+    }
+}
+
+impl Inner {
+    /// Whether the next request of this kind fails, and how.
+    fn next_failure(&mut self, kind: Requests) -> Option<Failure> {
+        let failure = self.failing.as_mut()?.next(kind)?;
+        self.counters.failures += 1;
+        Some(failure)
+    }
+}
+
+/// What a request does of which only a part is done.
+fn first_half(length: usize) -> usize {
+    length / 2 / SECTOR_BYTES * SECTOR_BYTES
 }
 
 impl BlockDevice for SimulatedDisk {
@@ -270,25 +268,29 @@ impl BlockDevice for SimulatedDisk {
 
     /// It has always been as long as it is: no history of that is kept.
     fn grow(&self, bytes: u64) -> Result<(), DeviceError> {
-        self.check("grow", 0, 0, &mut self.inner.lock())?;
+        if let Some(failure) = self.inner.lock().next_failure(Requests::Writes) {
+            return Err(self.io_error("grow", bytes, 0, failure.error(Requests::Writes)));
+        }
         self.bytes.fetch_max(bytes, Ordering::AcqRel);
         Ok(())
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        self.check(offset, buffer.len())?;
         let mut inner = self.inner.lock();
-        self.check("read", offset, buffer.len(), &mut inner)?;
+        if let Some(failure) = inner.next_failure(Requests::Reads) {
+            if failure == Failure::Short {
+                let half = first_half(buffer.len());
+                load(&inner.live, offset, &mut buffer[..half]);
+            }
+            return Err(self.io_error("read", offset, buffer.len(), failure.error(Requests::Reads)));
+        }
         let end = (offset + buffer.len() as u64).div_ceil(BLOCK_BYTES as u64);
         let mut touched = inner.refusing.range_mut(offset / BLOCK_BYTES as u64..end);
         if let Some((_, (times, errno))) = touched.find(|(_, (times, _))| *times > 0) {
             *times = times.saturating_sub(u64::from(*times != u64::MAX));
-            return Err(DeviceError::Io {
-                operation: "read",
-                offset,
-                length: buffer.len(),
-                device: self.name(),
-                source: std::io::Error::from_raw_os_error(*errno),
-            });
+            let source = std::io::Error::from_raw_os_error(*errno);
+            return Err(self.io_error("read", offset, buffer.len(), source));
         }
         inner.counters.reads += 1;
         inner.counters.read_bytes += buffer.len() as u64;
@@ -297,18 +299,41 @@ impl BlockDevice for SimulatedDisk {
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.check(offset, bytes.len())?;
         let mut inner = self.inner.lock();
-        self.check("write", offset, bytes.len(), &mut inner)?;
-        store(&mut inner.live, offset, bytes);
-        if inner.record {
-            inner.history.push(Event::Write { offset, bytes: bytes.into() });
+        let failure = inner.next_failure(Requests::Writes);
+        let done = match failure {
+            None => bytes,
+            Some(Failure::Short) => &bytes[..first_half(bytes.len())],
+            Some(_) => &[],
+        };
+        if !done.is_empty() {
+            store(&mut inner.live, offset, done);
+            if inner.record {
+                inner.history.push(Event::Write { offset, bytes: done.into() });
+            }
         }
-        Ok(())
+        match failure {
+            None => Ok(()),
+            Some(failure) => {
+                Err(self.io_error("write", offset, bytes.len(), failure.error(Requests::Writes)))
+            }
+        }
     }
 
     fn sync(&self) -> Result<(), DeviceError> {
         let mut inner = self.inner.lock();
-        self.check("sync", 0, 0, &mut inner)?;
+        inner.counters.syncs_begun += 1;
+        inner.counters.syncs_since_one_failed = inner.counters.syncs_since_one_failed.map(|syncs| syncs + 1);
+        if let Some(failure) = inner.next_failure(Requests::Syncs) {
+            inner.counters.syncs_since_one_failed = Some(0);
+            if let (Failure::Forgets(seed), true) = (failure, inner.record) {
+                let left = left_by(&inner.initial, &inner.history, CrashFate::Random(seed));
+                inner.live = left.clone();
+                inner.history.push(Event::Forgot(left));
+            }
+            return Err(self.io_error("sync", 0, 0, failure.error(Requests::Syncs)));
+        }
         if inner.record {
             inner.history.push(Event::Sync);
         }
@@ -318,6 +343,60 @@ impl BlockDevice for SimulatedDisk {
     fn name(&self) -> String {
         self.name.to_string()
     }
+}
+
+/// What a history over `initial` leaves on the medium.
+fn left_by(initial: &Contents, history: &[Event], fate: CrashFate) -> Contents {
+    let vouched_for = |event: &Event| matches!(event, Event::Sync | Event::Forgot(_));
+    let synced = history.iter().rposition(vouched_for).map_or(0, |i| i + 1);
+    let mut left = initial.clone();
+    for event in &history[..synced] {
+        match event {
+            Event::Write { offset, bytes } | Event::Damage { offset, bytes } => {
+                store(&mut left, *offset, bytes)
+            }
+            Event::Forgot(rest) => left = rest.clone(),
+            Event::Sync => {}
+        }
+    }
+    let (damage, mut unsynced): (Vec<&Event>, Vec<&Event>) =
+        history[synced..].iter().partition(|e| matches!(e, Event::Damage { .. }));
+    match fate {
+        CrashFate::DropUnsynced => {}
+        CrashFate::KeepUnsynced => {
+            for event in unsynced {
+                if let Event::Write { offset, bytes } = event {
+                    store(&mut left, *offset, bytes);
+                }
+            }
+        }
+        CrashFate::Random(seed) => {
+            let mut rng = SmallRng::seed_from_u64(seed);
+            for i in (1..unsynced.len()).rev() {
+                unsynced.swap(i, rng.random_range(0..=i));
+            }
+            for event in unsynced {
+                let Event::Write { offset, bytes } = event else { continue };
+                match rng.random_range(0..4) {
+                    0 => {}
+                    1 | 2 => store(&mut left, *offset, bytes),
+                    _ => {
+                        for (i, sector) in bytes.chunks(SECTOR_BYTES).enumerate() {
+                            if rng.random_bool(0.5) {
+                                store(&mut left, offset + (i * SECTOR_BYTES) as u64, sector);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+    for event in damage {
+        if let Event::Damage { offset, bytes } = event {
+            store(&mut left, *offset, bytes);
+        }
+    }
+    left
 }
 
 fn load(live: &Contents, offset: u64, buffer: &mut [u8]) {

@@ -197,6 +197,9 @@ fn open_device(path: &str) -> Result<(Arc<FileDevice>, Uuid), ErrorBody> {
     if !device.is_direct() {
         tracing::warn!(path, "no direct I/O on this file system; flushes may be slow");
     }
+    if !device.uses_io_uring() {
+        tracing::info!(path, "no io_uring here; blocks that lie apart are read one after the other");
+    }
     let id = farside_store::identity(&*device).map_err(Failure::into_error_body)?;
     Ok((device, id))
 }

@@ -168,7 +168,7 @@ impl Inflicted {
             Fault::FullSource | Fault::FullDestination => reason.contains("full"),
             Fault::NewerSource | Fault::OlderSource => reason.contains("version"),
             Fault::IoSource | Fault::IoDestination => {
-                reason.contains("simulated failure") || reason.contains("accepts")
+                reason.contains("Input/output error") || reason.contains("accepts")
             }
             _ => !reason.is_empty(),
         }

@@ -15,6 +15,9 @@ use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
 use uuid::Uuid;
 
+/// A volume that is there to fill the pool: nobody looks at it.
+pub const BALLAST: &str = "ballast";
+
 pub fn options(seed: u64) -> PoolOptions {
     let clock = Arc::new(ManualClock::new(Timestamp(1_800_000_000_000_000_000)));
     PoolOptions {
@@ -63,24 +66,29 @@ fn digest(bytes: &[u8]) -> u64 {
 
 /// Reads everything a pool shows.
 pub fn observe(pool: &Arc<Pool>) -> Observation {
+    try_observe(pool).expect("everything reads")
+}
+
+/// The same of a pool of which something may not be readable.
+pub fn try_observe(pool: &Arc<Pool>) -> Result<Observation, StoreError> {
     let mut seen = Observation::new();
-    for volume in pool.volumes() {
-        let handle = pool.open_volume(&volume.name).expect("a listed volume opens");
+    for volume in pool.volumes().into_iter().filter(|volume| volume.name != BALLAST) {
+        let handle = pool.open_volume(&volume.name)?;
         let mut bytes = vec![0; volume.size_bytes as usize];
-        handle.read(0, &mut bytes).expect("a volume reads");
+        handle.read(0, &mut bytes)?;
         seen.insert(volume.name.clone(), (volume.size_bytes, digest(&bytes)));
-        for snapshot in pool.snapshots(&volume.name).expect("snapshots list") {
-            let handle = pool.open_snapshot(&volume.name, &snapshot.name).expect("a listed snapshot opens");
+        for snapshot in pool.snapshots(&volume.name)? {
+            let handle = pool.open_snapshot(&volume.name, &snapshot.name)?;
             let mut bytes = vec![0; snapshot.size_bytes as usize];
-            handle.read(0, &mut bytes).expect("a snapshot reads");
+            handle.read(0, &mut bytes)?;
             seen.insert(format!("{}@{}", volume.name, snapshot.name), (snapshot.size_bytes, digest(&bytes)));
         }
-        for staged in pool.staged(&volume.name).expect("staged versions list") {
-            let status = staged.status().expect("a listed one is there");
+        for staged in pool.staged(&volume.name)? {
+            let status = staged.status()?;
             let mut bytes = vec![0; status.size_bytes as usize];
-            staged.read(0, &mut bytes).expect("a staged version reads");
+            staged.read(0, &mut bytes)?;
             // What lies past its end is in the root, though not in the bytes.
-            let root = staged.content_root().expect("a root");
+            let root = staged.content_root()?;
             assert_eq!(root, root_of(&bytes), "nothing lies past the end of a staged version");
             let name = format!("{}+{}", volume.name, status.staged_for.incremental);
             seen.insert(name, (status.size_bytes, digest(&bytes)));
@@ -89,7 +97,7 @@ pub fn observe(pool: &Arc<Pool>) -> Observation {
             seen.insert(format!("{}!{}", volume.name, replica.source), (0, 0));
         }
     }
-    seen
+    Ok(seen)
 }
 
 /// The content root of bytes, by the definition in the format's page.
@@ -146,6 +154,8 @@ struct Staged {
 pub struct Run {
     pub pool: Arc<Pool>,
     pub disk: SimulatedDisk,
+    /// What the pool lies on: that disk, or something that does the same to it.
+    device: Arc<dyn BlockDevice>,
     rng: SmallRng,
     volumes: BTreeMap<String, Vec<u8>>,
     /// What each head began as.
@@ -172,10 +182,16 @@ struct Dedups {
 impl Run {
     pub fn new(seed: u64, pool_bytes: u64) -> Run {
         let disk = SimulatedDisk::new("disk", pool_bytes);
-        let pool = Pool::create(Arc::new(disk.clone()), options(seed)).expect("a pool");
+        Run::on(seed, disk.clone(), Arc::new(disk))
+    }
+
+    /// The same on a device that has `disk` do whatever it does.
+    pub fn on(seed: u64, disk: SimulatedDisk, device: Arc<dyn BlockDevice>) -> Run {
+        let pool = Pool::create(Arc::clone(&device), options(seed)).expect("a pool");
         let mut run = Run {
             pool,
             disk,
+            device,
             rng: SmallRng::seed_from_u64(seed),
             volumes: BTreeMap::new(),
             began: BTreeMap::new(),
@@ -759,7 +775,7 @@ impl Run {
             }
             let staged = run.staged.take().map(|s| (s.volume, s.incremental, s.bytes));
             run.dedups.index = None;
-            run.pool = Pool::open(Arc::new(run.disk.clone()), options(run.names.into())).expect("it opens");
+            run.pool = Pool::open(Arc::clone(&run.device), options(run.names.into())).expect("it opens");
             run.staged = staged.map(|(volume, incremental, bytes)| {
                 let mut found = run.pool.staged(&volume).expect("a list");
                 Staged { volume, handle: found.pop().expect("it is still staged"), incremental, bytes }
