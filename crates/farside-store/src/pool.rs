@@ -35,7 +35,8 @@ pub struct PoolOptions {
     pub randomness: Arc<dyn Randomness>,
     /// Memory for cached nodes, bytes.
     pub node_cache_bytes: u64,
-    /// Memory for changes between two consistency points, bytes; a point begins when it is reached.
+    /// Memory for changes between two consistency points, bytes; a point begins when it is reached. Until it ends as much again may
+    /// come; then writers wait.
     pub overlay_bytes: u64,
     /// Memory for data of small writes that nobody has flushed, bytes, besides what operations under way hold; whoever finds more
     /// waits until it is written. 0: none waits.
@@ -156,6 +157,8 @@ pub(crate) struct State {
     pub(crate) refused_since: Option<u64>,
     /// Memory of the deltas since the last capture.
     pub(crate) overlay_bytes: u64,
+    /// Memory of those that the point under way writes, or that one which failed has left.
+    pub(crate) capturing_overlay_bytes: u64,
     /// Bytes of journal promised to operations under way.
     pub(crate) promised_journal: u64,
     /// Bytes of the ring in use, as of the last batch or point.
@@ -487,7 +490,7 @@ impl Pool {
 
     fn is_nearly_full_in(&self, state: &State) -> bool {
         state.ring_used > self.journal_bytes() / 4 * 3
-            || state.overlay_bytes > 2 * self.options.overlay_bytes
+            || state.overlay_bytes + state.capturing_overlay_bytes > 2 * self.options.overlay_bytes
             || state.load.is_nearly_full()
     }
 

@@ -3,6 +3,7 @@
 //! The rules are in `docs/format.md`, "Consistency points and recovery". Everything up to the first write can be
 //! repeated; a crash while opening changes nothing that the next opening needs.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -306,6 +307,7 @@ impl Pool {
             full_since: None,
             refused_since: None,
             overlay_bytes: owed.bytes,
+            capturing_overlay_bytes: 0,
             promised_journal: 0,
             ring_used: ring.used(),
             load: loaded.load,
@@ -331,33 +333,48 @@ fn recover(
 ) -> Result<(Loaded, RingEnd)> {
     let mut loaded = load(device, nodes, superblock)?;
     let mut reader = RingReader::new(device, superblock);
-    // All at once, since the last one may say what is proven of the first. What a journal may hold bounds it (`journal_load.rs`):
-    // some 2 million fingerprints and records from the newest point on, 100 to 200 MB, for the time of the opening.
-    let mut batches = Vec::new();
+    // A batch is replayed as soon as a later one says that it was synced, so that few are in memory: those since the last sync of
+    // the journal's writer, whose data `journal_load.rs` bounds. All at once would be 200 MB. The last one waits for the ring's end.
+    let mut unproven: VecDeque<ReadBatch> = VecDeque::new();
+    let mut end = reader.next;
+    let (mut replayed, mut last_replayed) = (0, 0);
+    let mut take = |loaded: &mut Loaded, batch: &ReadBatch| {
+        if !batch.records.is_empty() {
+            last_replayed = batch.header.sequence;
+        }
+        replayed += 1;
+        end = batch.end;
+        replay(loaded, batch)
+    };
+    // What batches say was synced, and what those before the last one do.
+    let (mut proven, mut proven_before) = (0, 0);
     while let Some(batch) = reader.next()? {
-        batches.push(batch);
+        loaded.open_epoch = loaded.open_epoch.max(batch.header.open_epoch);
+        proven_before = proven;
+        proven = proven.max(batch.header.proven);
+        while let Some(first) = unproven.pop_front_if(|first| first.header.sequence <= proven) {
+            take(&mut loaded, &first)?;
+        }
+        unproven.push_back(batch);
     }
     let next = reader.next;
     let proven_beyond = reader.proven_beyond()?;
     if proven_beyond >= next.sequence {
         return Err(StoreError::JournalDamaged { sequence: next.sequence });
     }
-    let proven_by = |batches: &[ReadBatch]| batches.iter().map(|b| b.header.proven).max().unwrap_or(0);
-    let proven = proven_by(&batches).max(proven_beyond);
-    loaded.open_epoch = batches.iter().map(|b| b.header.open_epoch).max().unwrap_or(0);
+    let proven = proven.max(proven_beyond);
     // A point that began with the last batch and did not come to its end changed nothing, and nothing follows it: the next batch takes
     // its place. Else openings that fail one after the other would fill the ring.
-    if let Some([Record::Point { generation, .. }]) = batches.last().map(|last| &last.records[..]) {
+    let mut vouched = proven;
+    if let Some([Record::Point { generation, .. }]) = unproven.back().map(|last| &last.records[..]) {
         loaded.generation = loaded.generation.max(*generation);
-        batches.pop();
+        unproven.pop_back();
+        vouched = proven_before.max(proven_beyond);
     }
     // An empty batch of an opening needs no other to vouch for it.
-    let vouched = proven_by(&batches).max(proven_beyond);
     let is_open = |batch: &ReadBatch| batch.header.sequence > vouched && !batch.records.is_empty();
-    loaded.has_open_end = reader.is_torn || batches.iter().any(is_open);
-    let mut end = RingReader::new(device, superblock).next;
-    let mut replayed = 0;
-    for batch in batches {
+    let has_open = unproven.iter().any(is_open);
+    for batch in unproven {
         if batch.header.sequence > proven && !data_is_there(device, &batch, &mut loaded.replayed)? {
             tracing::info!(
                 sequence = batch.header.sequence,
@@ -365,10 +382,9 @@ fn recover(
             );
             break;
         }
-        replay(&mut loaded, &batch)?;
-        end = batch.end;
-        replayed += 1;
+        take(&mut loaded, &batch)?;
     }
+    loaded.has_open_end = reader.is_torn || has_open || last_replayed > vouched;
     tracing::info!(
         pool = %superblock.pool,
         device = device.name(),

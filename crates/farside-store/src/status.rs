@@ -37,7 +37,7 @@ pub struct PoolStatus {
     pub journal_used_bytes: u64,
     /// See above.
     pub journal_bytes: u64,
-    /// Memory of changes since the last point.
+    /// Memory of changes that no point on the medium has.
     pub overlay_bytes: u64,
     /// Blocks found damaged since the pool was opened.
     pub corrupt_blocks: u64,
@@ -167,7 +167,7 @@ impl Pool {
             open_epoch: self.open_epoch,
             journal_used_bytes,
             journal_bytes,
-            overlay_bytes: state.overlay_bytes,
+            overlay_bytes: state.overlay_bytes + state.capturing_overlay_bytes,
             corrupt_blocks: self.counters.corrupt_blocks.load(Ordering::Relaxed),
             unattributed_bytes_max: state.versions.unattributed_blocks_max.min(self.pool_blocks()) * block,
             failed: self.failure(),
