@@ -1,4 +1,4 @@
-//! A database on a file system on a volume, as a user has it: PostgreSQL on ext4 on a loop device on nbdfuse. The daemon is killed
+//! A database on a file system on a volume, as a user has it: PostgreSQL on ext4 or XFS on a loop device on nbdfuse. The daemon is killed
 //! under load again and again: nothing that was committed is lost, and the books balance. Then the replica takes over, and its
 //! books balance, too.
 //!
@@ -9,11 +9,12 @@
 mod support;
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::Output;
 use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use support::mounted::{FileSystem, Mounted, Namespace, has_tool};
 use support::{Pair, Site, check_pool, eventually, seed, text};
 
 /// Kills without `FARSIDE_KILLS`.
@@ -22,65 +23,11 @@ const CLIENTS: u64 = 8;
 /// As whom PostgreSQL runs: it refuses root.
 const NOBODY: &str = "setpriv --reuid=65534 --regid=65534 --clear-groups";
 
-/// Where mounts are seen; gone with it.
-struct Namespace {
-    holder: Child,
-}
-
-impl Namespace {
-    fn new() -> Option<Namespace> {
-        let mut holder = Command::new("unshare");
-        holder.args(["--mount", "--propagation", "private", "sleep", "infinity"]);
-        let namespace = Namespace { holder: holder.spawn().ok()? };
-        let is_own = || {
-            let of = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/mnt")).ok();
-            of(&namespace.holder.id().to_string()) != of("self")
-        };
-        eventually("a namespace of its own", is_own);
-        Some(namespace)
-    }
-
-    fn shell(&self, script: &str) -> Command {
-        let mut command = Command::new("nsenter");
-        command.arg("--mount").arg(format!("--target={}", self.holder.id()));
-        command.args(["sh", "-c", script]).env("PATH", path_with_postgres()).env("LC_ALL", "C");
-        command
-    }
-
-    fn run(&self, script: &str) -> Output {
-        self.shell(script).output().unwrap()
-    }
-
-    #[track_caller]
-    fn ok(&self, script: &str) -> String {
-        let output = self.run(script);
-        assert!(output.status.success(), "{script}: {}{}", text(&output.stdout), text(&output.stderr));
-        text(&output.stdout)
-    }
-}
-
-impl Drop for Namespace {
-    fn drop(&mut self) {
-        // What is mounted there goes with the last process in it.
-        let _ = self.holder.kill();
-        let _ = self.holder.wait();
-    }
-}
-
-/// Debian keeps the server's programs out of the way.
-fn path_with_postgres() -> String {
-    let mut path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
-    for version in std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten() {
-        path = format!("{}:{path}", version.path().join("bin").display());
-    }
-    path
-}
-
 /// A volume with a file system, mounted, and a database on it.
 struct Machine<'a> {
+    mounted: Mounted<'a>,
     namespace: &'a Namespace,
     directory: PathBuf,
-    nbdfuse: Child,
 }
 
 impl<'a> Machine<'a> {
@@ -89,24 +36,10 @@ impl<'a> Machine<'a> {
         site: &Site,
         volume: &str,
         directory: &Path,
-        is_new: bool,
+        file_system: (FileSystem, bool),
     ) -> Machine<'a> {
-        let directory = directory.to_path_buf();
-        for name in ["device", "mounted"] {
-            std::fs::create_dir_all(directory.join(name)).unwrap();
-        }
-        let at = directory.display();
-        let uri = format!("nbd+unix:///{volume}?socket={}", site.nbd_socket().display());
-        let mut nbdfuse = namespace.shell(&format!("exec nbdfuse {at}/device/disk '{uri}'"));
-        let nbdfuse = nbdfuse.stdout(Stdio::null()).spawn().unwrap();
-        eventually("the volume is a file", || {
-            namespace.run(&format!("test -e {at}/device/disk")).status.success()
-        });
-        if is_new {
-            namespace.ok(&format!("mke2fs -q -t ext4 -F {at}/device/disk"));
-        }
-        namespace.ok(&format!("mount -o loop {at}/device/disk {at}/mounted"));
-        Machine { namespace, directory, nbdfuse }
+        let mounted = Mounted::start(namespace, &site.nbd_socket(), volume, directory, file_system);
+        Machine { mounted, namespace, directory: directory.to_path_buf() }
     }
 
     fn postgres(&self, arguments: &str) -> Output {
@@ -142,7 +75,7 @@ impl<'a> Machine<'a> {
     }
 
     /// Everything away, whatever state it is in.
-    fn clear(mut self) {
+    fn clear(self) {
         let at = self.directory.display();
         let server = self.namespace.run(&format!("head -n 1 {at}/mounted/data/postmaster.pid"));
         let server = text(&server.stdout).trim().to_owned();
@@ -151,31 +84,32 @@ impl<'a> Machine<'a> {
             self.namespace.run(&format!("pkill -9 -P {server}; kill -9 {server}"));
             eventually("the server is gone", || !Path::new(&format!("/proc/{server}")).exists());
         }
-        self.namespace
-            .run(&format!("umount -f {at}/mounted || umount -l {at}/mounted; umount -l {at}/device"));
-        let _ = self.nbdfuse.kill();
-        let _ = self.nbdfuse.wait();
+        self.mounted.tear_away();
     }
 }
 
 #[test]
 #[ignore = "minutes, root, and a PostgreSQL; FARSIDE_KILLS says how often the daemon dies"]
-fn a_database_loses_nothing_that_it_committed_and_its_replica_takes_over() {
+fn a_database_on_ext4_loses_nothing_that_it_committed_and_its_replica_takes_over() {
+    a_database_loses_nothing(FileSystem::Ext4);
+}
+
+#[test]
+#[ignore = "minutes, root, and a PostgreSQL; FARSIDE_KILLS says how often the daemon dies"]
+fn a_database_on_xfs_loses_nothing_that_it_committed_and_its_replica_takes_over() {
+    a_database_loses_nothing(FileSystem::Xfs);
+}
+
+fn a_database_loses_nothing(file_system: FileSystem) {
     let mut random = StdRng::seed_from_u64(seed());
     let kills = std::env::var("FARSIDE_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
-    let is_there = |tool: &&str| {
-        let mut shell = Command::new("sh");
-        shell.args(["-c", &format!("command -v {tool}")]).env("PATH", path_with_postgres());
-        shell.stdout(Stdio::null()).status().is_ok_and(|status| status.success())
-    };
-    let has_all = ["postgres", "pgbench", "nbdfuse", "mke2fs"].iter().all(is_there);
-    let namespace = has_all.then(Namespace::new).flatten();
-    let Some(namespace) = namespace.filter(|_| Path::new("/dev/fuse").exists()) else {
-        assert!(
-            std::env::var_os("FARSIDE_REQUIRE_LAB_DATA").is_none(),
-            "PostgreSQL, FUSE or root are missing"
-        );
-        eprintln!("**** SKIPPED: PostgreSQL, FUSE or root are missing");
+    let missing = ["postgres", "pgbench", "nbdfuse"].into_iter().find(|tool| !has_tool(tool));
+    let missing = missing.map(|tool| format!("{tool} is missing")).or_else(|| file_system.is_missing());
+    let namespace = if missing.is_none() { Namespace::new() } else { None };
+    let Some(namespace) = namespace else {
+        let why = missing.unwrap_or_else(|| "root or FUSE is missing".into());
+        assert!(std::env::var_os("FARSIDE_REQUIRE_LAB_DATA").is_none(), "{why}");
+        eprintln!("**** SKIPPED: {why}");
         return;
     };
     let mut pair = Pair::with_pools(3 << 30, 3 << 30);
@@ -184,7 +118,7 @@ fn a_database_loses_nothing_that_it_committed_and_its_replica_takes_over() {
     assert!(opened.success());
     pair.mirror(768 << 20);
     let directory = pair.root.path().join("host");
-    let mut machine = Machine::start(&namespace, &pair.a, "p/v", &directory, true);
+    let mut machine = Machine::start(&namespace, &pair.a, "p/v", &directory, (file_system, true));
     let at = directory.display().to_string();
     namespace.ok(&format!("mkdir {at}/mounted/data && chown 65534:65534 {at}/mounted {at}/mounted/data"));
     namespace.ok(&format!("cd /; {NOBODY} initdb -D {at}/mounted/data -A trust -U nobody >/dev/null"));
@@ -226,7 +160,7 @@ fn a_database_loses_nothing_that_it_committed_and_its_replica_takes_over() {
             .map(|log| std::fs::read_to_string(log.unwrap().path()).unwrap().lines().count())
             .sum();
         pair.a.restart();
-        machine = Machine::start(&namespace, &pair.a, "p/v", &directory, false);
+        machine = Machine::start(&namespace, &pair.a, "p/v", &directory, (file_system, false));
         machine.start_postgres();
         let found = machine.books_balance() - before;
         println!("kill {kill}: {committed} committed, {found} found");
@@ -246,9 +180,14 @@ fn a_database_loses_nothing_that_it_committed_and_its_replica_takes_over() {
     std::thread::sleep(Duration::from_secs(5));
     pair.a.kill();
     pair.b.ok("mirror break q/v");
+    // What is broken off shows the snapshot that was published last.
+    let listed = pair.b.json("snapshot list q/v");
+    let shown =
+        listed.as_array().unwrap().iter().max_by_key(|s| s["created_at"].as_str().unwrap().to_owned());
+    let shown = shown.unwrap().clone();
     machine.clear();
     let _ = load.wait();
-    let far = Machine::start(&namespace, &pair.b, "q/v", &pair.root.path().join("far"), false);
+    let far = Machine::start(&namespace, &pair.b, "q/v", &pair.root.path().join("far"), (file_system, false));
     // The data directory is where it was; the sockets are elsewhere.
     far.start_postgres();
     let replicated = far.books_balance();
@@ -259,7 +198,15 @@ fn a_database_loses_nothing_that_it_committed_and_its_replica_takes_over() {
     ));
     assert_eq!(far.books_balance(), replicated + 100, "it goes on where the replica was");
     far.clear();
-    assert_eq!(pair.b.stop(), Some(0));
+    // The instant that it showed is one of the source's, byte for byte.
+    pair.a.restart();
+    let listed = pair.a.json("snapshot list p/v");
+    let taken = listed.as_array().unwrap().iter().find(|s| s["uuid"] == shown["uuid"]);
+    assert_eq!(taken.map(|s| &s["content_root"]), Some(&shown["content_root"]), "{shown} {listed}");
+    assert!(shown["content_root"].is_string(), "{shown}");
+    for site in [&mut pair.a, &mut pair.b] {
+        assert_eq!(site.stop(), Some(0));
+    }
     for pool in ["p.pool", "q.pool"] {
         check_pool(&pair.root.path().join(pool));
     }

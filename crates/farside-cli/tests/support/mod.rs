@@ -6,6 +6,7 @@
 pub mod hang;
 pub mod host;
 pub mod model;
+pub mod mounted;
 pub mod nbd;
 pub mod relay;
 pub mod small;
