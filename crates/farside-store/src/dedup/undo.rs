@@ -86,7 +86,11 @@ impl DedupUndo {
         self.undone.scanned_blocks += scanned;
         match next {
             Some(next) => self.leaf = next,
-            None => self.is_done = true,
+            None => {
+                // What was shared is known to be only one's own with the next point, and figures tell so.
+                self.pool.point_for_dedup()?;
+                self.is_done = true;
+            }
         }
         Ok(!self.is_done)
     }
