@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use farside_format::catalog::{Catalog, Replica, Snapshot, StagedFor, Version, VersionKind, Volume};
+use farside_format::catalog::{
+    Catalog, Replica, Snapshot, StagedFor, Version, VersionKind, Volume, VolumeLimits,
+};
 use farside_format::fingerprint::BLOCKS_MAX;
 use farside_format::{BLOCK_BYTES, ContentRoot, Superblock, TreeReference};
 
@@ -28,6 +30,8 @@ pub(crate) struct VersionTree {
     pub(crate) inherited: u64,
     /// Blocks below this are held no more.
     pub(crate) reaped: u64,
+    /// Blocks that it owns and did not inherit, as the catalog says.
+    pub(crate) owned_blocks: u64,
     /// Index of the parent among the versions, always a smaller one.
     pub(crate) parent: Option<usize>,
     /// Found by the walk.
@@ -67,6 +71,7 @@ impl VersionTree {
             size_bytes: self.size_bytes,
             content_root: self.content_root(),
             mapped_blocks: self.mapped_blocks,
+            owned_blocks: Some(self.owned_blocks),
         }
     }
 
@@ -138,6 +143,9 @@ impl Checker<'_, '_> {
                 self.require(names.insert(&volume.name), &at, "names unique among volumes", "the name twice");
             }
             for (expected, found) in volume.replica.iter().flat_map(replica_faults) {
+                self.require(false, &at, expected, found);
+            }
+            for (expected, found) in volume.limits.iter().flat_map(limits_faults) {
                 self.require(false, &at, expected, found);
             }
             let fresh = by_id.insert(volume.id, volume.clone()).is_none();
@@ -382,6 +390,7 @@ impl Checker<'_, '_> {
                 frozen: version.frozen,
                 inherited: version.inherited,
                 reaped: version.reaped_blocks,
+                owned_blocks: version.owned_blocks,
                 parent,
                 mapped_blocks: None,
                 lost_blocks: 0,
@@ -430,4 +439,26 @@ pub(crate) fn replica_faults(replica: &Replica) -> Vec<(&'static str, String)> {
         faults.push(("a peer key hash of 32 bytes", replica.peer.len().to_string()));
     }
     faults
+}
+
+/// What is wrong with what was said of a volume's room: (expected, found).
+pub(crate) fn limits_faults(limits: &VolumeLimits) -> Option<(&'static str, String)> {
+    let VolumeLimits { quota_bytes, reserve_bytes, autogrow_to_bytes, autogrow_step_bytes } = *limits;
+    let block = BLOCK_BYTES as u64;
+    if autogrow_to_bytes > BLOCKS_MAX * block
+        || !autogrow_to_bytes.is_multiple_of(block)
+        || !autogrow_step_bytes.is_multiple_of(block)
+        || (autogrow_to_bytes == 0) != (autogrow_step_bytes == 0)
+    {
+        return Some((
+            "a size to grow to and a step of whole blocks",
+            format!("{autogrow_to_bytes} and {autogrow_step_bytes} bytes"),
+        ));
+    }
+    (quota_bytes > 0 && reserve_bytes > quota_bytes).then(|| {
+        (
+            "a reservation within the quota",
+            format!("a quota of {quota_bytes}, a reservation of {reserve_bytes} bytes"),
+        )
+    })
 }

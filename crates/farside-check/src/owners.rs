@@ -3,6 +3,7 @@
 use farside_format::owner_counts::{PLACES_PER_BLOCK, shared_places, table_blocks};
 use farside_format::{Superblock, TreeKind};
 
+use crate::catalog::VersionTree;
 use crate::owner_table::OwnerTable;
 use crate::reader::Reader;
 use crate::report::{Location, What};
@@ -12,6 +13,7 @@ use crate::usage::Usage;
 const TOO_LOW_HINT: &str = "the block is freed, and overwritten, while others still have it; do not write to this pool, \
                             restore it from its mirror";
 const TOO_HIGH_HINT: &str = "the block is never freed: space is lost, but nothing else";
+const OWNED_HINT: &str = "the volume's quota and reservation go by a wrong figure; no data is concerned";
 
 fn location(superblock: &Superblock) -> Location {
     Location {
@@ -84,4 +86,30 @@ pub(crate) fn compare(
         }
     }
     if all_known { surplus } else { 0 }
+}
+
+/// Compares what versions own with what the catalog says (F9). Too many by `unattributed_max` at most: what damage took from a
+/// map is owned for ever.
+pub(crate) fn compare_owned(
+    reader: &mut Reader<'_>,
+    usage: &Usage,
+    superblock: &Superblock,
+    versions: &[VersionTree],
+    all_known: bool,
+    unattributed_max: u64,
+) {
+    let found_of = |index: usize| usage.owned.get(&index).copied().unwrap_or(0);
+    let surplus: u64 = versions
+        .iter()
+        .enumerate()
+        .map(|(i, version)| version.owned_blocks.saturating_sub(found_of(i)))
+        .sum();
+    for (index, version) in versions.iter().enumerate() {
+        let (counted, found) = (version.owned_blocks, found_of(index));
+        if found > counted || (found < counted && all_known && surplus > unattributed_max) {
+            let expected = format!("{counted} blocks owned, as the catalog says");
+            let at = version.location(superblock.generation);
+            reader.error(What::OwnedBlocks, at, expected, found.to_string(), OWNED_HINT);
+        }
+    }
 }

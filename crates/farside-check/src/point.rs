@@ -91,6 +91,7 @@ pub(crate) fn check(reader: &mut Reader<'_>, superblock: &Superblock, verified: 
     let all_known = point.catalog.is_some() && point.usage.unreadable == 0;
     let unattributed_max = point.catalog.as_ref().map_or(0, |c| c.unattributed_blocks_max);
     let surplus = owners::compare(reader, &point.usage, superblock, all_known, unattributed_max);
+    owners::compare_owned(reader, &point.usage, superblock, &point.versions, all_known, unattributed_max);
     let allowed = (surplus, unattributed_max);
     (point.waiting, point.unattributed) =
         free_map::compare(reader, superblock, &point.usage, all_known, allowed, &chunks);

@@ -9,7 +9,7 @@ use farside_format::fingerprint::{BLOCKS_MAX, level_for, span};
 use farside_format::journal::Record;
 use farside_format::{BLOCK_BYTES, Birth, Place, Pointer};
 
-use crate::catalog::{replica_faults, snapshot_faults, staged_fault};
+use crate::catalog::{limits_faults, replica_faults, snapshot_faults, staged_fault};
 use crate::overlay::Content;
 use crate::places::PlaceSet;
 use crate::point::Point;
@@ -453,6 +453,12 @@ impl<'p> Replay<'p> {
             }
             Change::Restage(restage) => self.restage(reader, restage)?,
             Change::SetReplica(set) => self.set_replica(set.volume, &set.replica)?,
+            Change::SetLimits(set) => {
+                if let Some((expected, found)) = set.limits.iter().find_map(limits_faults) {
+                    return require(false, expected, found);
+                }
+                self.volume(set.volume)?.limits = set.limits;
+            }
             Change::Clone(clone) => {
                 let volume = clone.volume.as_ref().ok_or_else(|| missing("a volume"))?;
                 let base = self.of_kind(clone.base, VersionKind::Snapshot)?;
@@ -638,6 +644,7 @@ impl<'p> Replay<'p> {
                 inherited: version.inherited,
                 content_root: root.flatten(),
                 mapped_blocks: None,
+                owned_blocks: None,
             }
         });
         versions.collect()

@@ -46,6 +46,8 @@ pub enum What {
     FreeMap,
     /// F8: the owner counts against the owners there are.
     OwnerCounts,
+    /// F9: what a version owns against what the catalog says.
+    OwnedBlocks,
     /// F2: a place that the older point needs is not kept for it.
     OlderPoint,
     /// F5: a snapshot that changed.
@@ -79,6 +81,7 @@ impl fmt::Display for What {
             What::Catalog => "catalog",
             What::FreeMap => "free map",
             What::OwnerCounts => "owner counts",
+            What::OwnedBlocks => "count of owned blocks",
             What::OlderPoint => "place the older point needs",
             What::SnapshotChanged => "snapshot that changed",
             What::Journal => "journal",
@@ -228,6 +231,8 @@ pub struct VersionReport {
     pub content_root: Option<ContentRoot>,
     /// Blocks that are no holes; none if unknown (after replay it is not counted).
     pub mapped_blocks: Option<u64>,
+    /// Blocks that it owns and did not inherit, as the catalog says; none after replay.
+    pub owned_blocks: Option<u64>,
 }
 
 /// Why the journal ends where it ends.

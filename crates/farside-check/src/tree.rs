@@ -301,6 +301,15 @@ impl Walker<'_, '_> {
         None
     }
 
+    /// As whose an ownership of this birth counts: the version's, or an ancestor's, wherever that one's reaping has got to.
+    fn counted_as(&self, birth: u64) -> usize {
+        let mut version = self.version;
+        while let Some(parent) = self.versions[version].parent.filter(|p| birth <= self.versions[*p].frozen) {
+            version = parent;
+        }
+        version
+    }
+
     /// The node of `parent` at (level, position), found from its root.
     fn parent_node(&mut self, parent: usize, level: u8, position: u64) -> ParentNode {
         let (tree, family) = (self.versions[parent].tree, self.versions[parent].family);
@@ -538,6 +547,7 @@ impl Walker<'_, '_> {
                 _ => {}
             }
             self.usage.claim_data(self.reader, self.superblock, &at, child);
+            *self.usage.owned.entry(self.counted_as(child.birth.0)).or_default() += 1;
             if self.reader.options.read_data && !twin.has(i, child) {
                 to_read.push((block, *child));
             }

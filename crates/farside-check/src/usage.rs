@@ -44,6 +44,8 @@ pub(crate) struct Usage {
     pub(crate) unreadable: u64,
     /// Data blocks with several owners.
     pub(crate) owners: OwnerTable,
+    /// Ownerships found, by the index of the version as whose they count.
+    pub(crate) owned: HashMap<usize, u64>,
 }
 
 impl Usage {

@@ -5,7 +5,9 @@ mod pool_writer;
 use std::collections::BTreeMap;
 
 use farside_check::{CheckOptions, Report, What, check};
-use farside_format::catalog::{Catalog, Change, MoveMain, MovedHead, Restage, Stage, StagedFor, VersionKind};
+use farside_format::catalog::{
+    Catalog, Change, MoveMain, MovedHead, Restage, Stage, StagedFor, VersionKind, VolumeLimits,
+};
 use farside_format::free_map::BlockState;
 use farside_format::journal::Record;
 use farside_format::{Birth, Place, Pointer, TreeKind, TreeReference};
@@ -38,7 +40,7 @@ fn move_main(volume: u64, base: u64, epoch: u64) -> Change {
 
 #[test]
 fn catalog_entries_against_each_other() {
-    let rows: [(&str, CatalogChange); 21] = [
+    let rows: [(&str, CatalogChange); 23] = [
         ("volume ids unique", |c| c.volumes[1].id = ALPHA),
         ("names unique among volumes", |c| c.volumes[1].name = "alpha".into()),
         ("volume UUID of 16 bytes", |c| c.volumes[1].uuid.truncate(3)),
@@ -62,9 +64,35 @@ fn catalog_entries_against_each_other() {
         }),
         ("births inherited from an epoch that is over", |c| c.versions[0].inherited = 4),
         ("none in a snapshot", |c| c.versions[2].inherited = 1),
+        ("a reservation within the quota", |c| {
+            c.volumes[0].limits =
+                Some(VolumeLimits { quota_bytes: 1, reserve_bytes: 2, ..VolumeLimits::default() });
+        }),
+        ("a size to grow to and a step", |c| {
+            c.volumes[0].limits = Some(VolumeLimits { autogrow_to_bytes: 4096, ..VolumeLimits::default() });
+        }),
     ];
     for (expected, change) in rows {
         assert_found(&run(&story(|_, catalog, _| change(catalog))), What::Catalog, expected);
+    }
+}
+
+#[test]
+fn blocks_owned_too_many_and_too_few() {
+    for (version, change) in [(0, 1), (1, -1), (2, -1), (2, 5)] {
+        let found = run(&story(|_, catalog, _| {
+            let owned = &mut catalog.versions[version].owned_blocks;
+            *owned = owned.checked_add_signed(change).expect("it owns some");
+        }));
+        assert_found(&found, What::OwnedBlocks, "blocks owned, as the catalog says");
+        // Damage may have left some unattributed, and these count as owned for ever; never fewer than there are.
+        let allowed = run(&story(|_, catalog, _| {
+            catalog.unattributed_blocks_max = 1;
+            let owned = &mut catalog.versions[version].owned_blocks;
+            *owned = owned.checked_add_signed(change).expect("it owns some");
+        }));
+        let is_found = allowed.findings.iter().any(|f| f.what == What::OwnedBlocks);
+        assert_eq!(is_found, change != 1, "{allowed}");
     }
 }
 

@@ -55,6 +55,26 @@ pub struct Volume {
     /// Deleted: its versions are being reaped.
     #[prost(bool, tag = "8")]
     pub deleted: bool,
+    /// How much of the pool it may take, and must be able to take; none set: as much as there is, and nothing for sure.
+    #[prost(message, optional, tag = "9")]
+    pub limits: Option<VolumeLimits>,
+}
+
+/// What an administrator said of a volume's room. Of each 0 is: nothing said.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct VolumeLimits {
+    /// The volume with all its versions may not own more, bytes.
+    #[prost(uint64, tag = "1")]
+    pub quota_bytes: u64,
+    /// So much is kept for the volume with all its versions, bytes.
+    #[prost(uint64, tag = "2")]
+    pub reserve_bytes: u64,
+    /// The size up to which the volume grows by itself, bytes.
+    #[prost(uint64, tag = "3")]
+    pub autogrow_to_bytes: u64,
+    /// By how much at once, bytes.
+    #[prost(uint64, tag = "4")]
+    pub autogrow_step_bytes: u64,
 }
 
 /// What makes a volume a replica.
@@ -131,6 +151,10 @@ pub struct Version {
     /// empty), whether that is still there or not. Others are its own. 0 for snapshots.
     #[prost(uint64, tag = "12")]
     pub inherited: u64,
+    /// Blocks that it owns and did not inherit: ownerships (`docs/format.md`) that came into being after its parent was
+    /// frozen, wherever the reaping of an ancestor has got to.
+    #[prost(uint64, tag = "13")]
+    pub owned_blocks: u64,
 }
 
 /// What a staged version is being built for, so that a transfer that was cut off can go on with it.
@@ -185,7 +209,7 @@ pub struct Snapshot {
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct CatalogChange {
     /// Which.
-    #[prost(oneof = "Change", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13")]
+    #[prost(oneof = "Change", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14")]
     pub change: Option<Change>,
 }
 
@@ -232,6 +256,9 @@ pub enum Change {
     /// unmapped by records before this one.
     #[prost(message, tag = "13")]
     Restage(Restage),
+    /// What was said of a volume's room changes: the whole of it.
+    #[prost(message, tag = "14")]
+    SetLimits(SetLimits),
 }
 
 /// See [`Change::CreateVolume`].
@@ -435,4 +462,15 @@ pub struct Restage {
     /// What it is being built for.
     #[prost(message, optional, tag = "3")]
     pub staged: Option<StagedFor>,
+}
+
+/// See [`Change::SetLimits`].
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct SetLimits {
+    /// The volume.
+    #[prost(uint64, tag = "1")]
+    pub volume: u64,
+    /// All that is said of it from now on; none: nothing.
+    #[prost(message, optional, tag = "2")]
+    pub limits: Option<VolumeLimits>,
 }

@@ -163,7 +163,7 @@ fn superblock() {
     };
     let layout = Layout::zeros(4096)
         .put(0, b"FARSIDE\0")
-        .u32(8, 4)
+        .u32(8, 5)
         .u32(12, 4096)
         .put(16, POOL.as_bytes())
         .u64(32, 0x10_0000)
@@ -181,7 +181,7 @@ fn superblock() {
     let encoded = superblock.encode();
     assert_eq!(hex(&encoded[..4080]), hex(&layout.0[..4080]));
     assert_eq!(encoded[4080..], xxhash_rust::xxh3::xxh3_128(&layout.0[..4080]).to_le_bytes());
-    assert_eq!(hex(&encoded[4080..]), "1af2e60403314b05a8003c6824cad142");
+    assert_eq!(hex(&encoded[4080..]), "850684edcd6d1812f310e560fd236390");
     assert_eq!(Superblock::decode(encoded.as_slice()).as_ref(), Ok(&superblock));
 
     let identity = Uuid::from_bytes([0xcd; 16]);
@@ -344,7 +344,7 @@ fn journal_batch() {
     let checksum = seal_batch(&mut bytes, payload.len(), &header);
     let layout = Layout::zeros(4096)
         .put(0, b"FSJBATCH")
-        .u32(8, 4)
+        .u32(8, 5)
         .u32(12, payload.len() as u32)
         .put(16, POOL.as_bytes())
         .u64(32, 1)
@@ -355,7 +355,7 @@ fn journal_batch() {
         .put(80, &[9; 16])
         .put(128, &payload);
     assert_eq!(checksum, xxhash_rust::xxh3::xxh3_128(&layout.0[..128 + payload.len()]).to_le_bytes());
-    assert_eq!(hex(&checksum), "0bafc3fc4f214a5c76f2c50bdd791168");
+    assert_eq!(hex(&checksum), "6cb4161d8ea73891d4b5bf3e49ffa3d4");
     assert_eq!(hex(&bytes), hex(&layout.put(96, &checksum).0));
     let (found, found_payload) = decode_batch(&bytes).unwrap();
     assert_eq!((found, found_payload), (BatchHeader { checksum, ..header }, payload.as_slice()));

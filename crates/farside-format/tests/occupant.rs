@@ -50,9 +50,9 @@ fn each_is_called_by_its_name() {
         ("a member of a ZFS pool", &[(DEVICE - (128 << 10), zfs), (DEVICE - (127 << 10), zfs)]),
         ("data that farside does not recognise (it is not all zeros)", &[(3 << 20, &[1])]),
         ("data that farside does not recognise (it is not all zeros)", &[(DEVICE - 1, &[1])]),
-        ("a farside pool whose superblocks are damaged", &[(0, b"FARSIDE\0\x04\0\0\0")]),
+        ("a farside pool whose superblocks are damaged", &[(0, b"FARSIDE\0\x05\0\0\0")]),
         (
-            "a farside pool of format version 3 (this farside knows version 4)",
+            "a farside pool of format version 3 (this farside knows version 5)",
             &[(1 << 20, b"FARSIDE\0\x03\0\0\0")],
         ),
         ("a farside pool whose superblocks are damaged", &[((2 << 20) + 8192, b"FSJBATCH")]),

@@ -13,7 +13,7 @@ use crate::delta::{self, ChangeEffects};
 use crate::error::{Result, StoreError};
 use crate::pool::{Pool, STRIPES, State};
 use crate::space::{Footprint, Reservation, SpaceClass};
-use crate::versions::{VersionState, Versions, blocks, freed_of};
+use crate::versions::{Ended, VersionState, Versions, blocks, freed_of};
 use crate::write_behind::{Promised, WAITS_BELOW_BYTES};
 
 /// Blocks of one piece of a long write: 1 MiB, aligned, so that a piece has one stripe and few nodes.
@@ -159,7 +159,7 @@ impl Pool {
             rest = others;
             map_in_state(state, version, extent.first, own, &mut effects)?;
         }
-        account(&state.versions, &mut state.allocator, version, &effects)?;
+        account(&mut state.versions, &mut state.allocator, version, &effects)?;
         reservation.consume(state, &effects);
         drop(guard);
         // Other transfers may want what this one brought. Hosts do not pay for that.
@@ -337,6 +337,9 @@ fn map_in_state(
         for pointer in piece.iter_mut().filter(|p| !p.is_hole()) {
             pointer.birth = birth;
         }
+        if !piece[0].is_hole() {
+            state.versions.owns(version, run as u64);
+        }
         state.append(&record);
         at += run;
     }
@@ -361,7 +364,7 @@ pub(crate) fn unmap_in_state(
     let level = entry.level();
     effects.new_inner += entry.old_part();
     delta::unmap(&mut entry.delta, level, first, count, birth, &mut effects);
-    account(&state.versions, &mut state.allocator, version, &effects)?;
+    account(&mut state.versions, &mut state.allocator, version, &effects)?;
     Ok(effects)
 }
 
@@ -386,9 +389,9 @@ pub(crate) fn unmap_what_growth_adds(
     Ok(effects)
 }
 
-/// Frees what a change replaced and no ancestor holds.
+/// Ends the ownership of what a change replaced and no ancestor holds.
 pub(crate) fn account(
-    versions: &Versions,
+    versions: &mut Versions,
     allocator: &mut Allocator,
     version: u64,
     effects: &ChangeEffects,
@@ -397,9 +400,12 @@ pub(crate) fn account(
         return Ok(());
     }
     let holder = versions.holder_of(versions.version(version)?);
-    for place in freed_of(&effects.replaced, &holder) {
-        allocator.release(place);
+    let mut ended = Ended::default();
+    for pointer in freed_of(&effects.replaced, &holder) {
+        allocator.release(pointer.place);
+        ended.add(holder.owner(pointer.birth));
     }
+    ended.iter().for_each(|(owner, blocks)| versions.owns_no_more(owner, blocks));
     Ok(())
 }
 

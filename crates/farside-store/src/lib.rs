@@ -1,7 +1,7 @@
 //! The embedded no-overwrite store: a pool of thin volumes with snapshots.
 //!
 //! Nothing is ever overwritten but superblocks and the journal ring; a snapshot is a root that is kept; every read is
-//! checked against the pointer that led to it; a flush that was answered survives (invariants F1 to F8 of
+//! checked against the pointer that led to it; a flush that was answered survives (invariants F1 to F9 of
 //! `docs/format.md`). One Merkle tree per version serves integrity, differences and proofs alike.
 //!
 //! The store knows nothing of mirrors, peers or NBD. Calls block; they may come from any thread.
@@ -14,6 +14,7 @@
 //! * `delta.rs`: changes since the last consistency point; `view.rs`: a version as it is now;
 //! * `ring.rs`: the journal; `journal_load.rs`: what it may hold; `point.rs`: consistency points; `recovery.rs`: opening; `claim.rs`: who else has it open; `copies.rs`: a copy becomes a pool of its own;
 //! * `versions.rs`: volumes, versions and their lineage (pure); `volumes.rs`, `staged.rs`, `main_line.rs`: their changes;
+//! * `limits.rs`: how much of the pool a volume may take;
 //! * `adopt.rs`: what a transfer wants and the pool holds already; `known_data.rs`, `learning.rs`, `fingerprint_index.rs`, `near.rs`: where to
 //!   look for it;
 //! * `difference.rs`: what changed; `reaper.rs`: freeing what was deleted;
@@ -38,6 +39,7 @@ mod io;
 mod journal_load;
 mod known_data;
 mod learning;
+mod limits;
 mod main_line;
 mod merging;
 mod near;
@@ -80,6 +82,7 @@ pub use handle::{
 };
 pub use journal_load::{STEPS_MAX as JOURNAL_STEPS_MAX, UNPROVEN_RECORDS as UNPROVEN_RECORDS_MAX};
 pub use known_data::KnownDataStatus;
+pub use limits::{Autogrow, VolumeLimits};
 pub use pool::{Counters, Pool, PoolOptions};
 pub use recovery::{identity, occupants};
 pub use scrub::{

@@ -32,7 +32,7 @@ use crate::delta::{Delta, Entry};
 use crate::error::{Result, StoreError};
 use crate::nodes::TreeIdentity;
 use crate::pool::{PanicLatch, Pool, SystemTrees};
-use crate::versions::{Holder, blocks};
+use crate::versions::{Ended, Holder, blocks};
 
 /// Nodes and blocks gathered before they are written in order of place, neighbours joined.
 const GATHER_BYTES: usize = 4 << 20;
@@ -141,6 +141,7 @@ impl Pool {
             gathered_bytes: 0,
             birth: epoch,
             unattributed: 0,
+            ended: Ended::default(),
         };
         let mut trees: HashMap<u64, TreeReference> = HashMap::new();
         for version in &captured {
@@ -150,6 +151,13 @@ impl Pool {
         let mut catalog = catalog_at_capture;
         for version in &mut catalog.versions {
             version.set_tree(&trees[&version.id]);
+        }
+        for (owner, blocks) in writer.ended.iter() {
+            if let Ok(at) = catalog.versions.binary_search_by_key(&owner, |v| v.id) {
+                let owned = &mut catalog.versions[at].owned_blocks;
+                debug_assert!(*owned >= blocks, "version {owner} owned {owned} blocks");
+                *owned = owned.saturating_sub(blocks);
+            }
         }
         let unattributed = catalog.unattributed_blocks_max.saturating_add(writer.unattributed);
         catalog.unattributed_blocks_max = unattributed;
@@ -161,7 +169,7 @@ impl Pool {
         let catalog_tree = writer.blob(CATALOG_TREE, &bytes)?;
         let (free_map_tree, chunk_pointers) = writer.free_map(&system.free_map, &system.chunk_pointers)?;
         writer.write_gathered()?;
-        let PointWriter { free_map, pairs: unused_pairs, built, .. } = writer;
+        let PointWriter { free_map, pairs: unused_pairs, built, ended, .. } = writer;
 
         // 3. Sync: the journal up to the capture and everything above.
         self.sync_device()?;
@@ -202,6 +210,9 @@ impl Pool {
             version.tree = TreeReference { root: pointer, level, length_bytes: 0 };
         }
         state.allocator.installed(free_map);
+        for (owner, blocks) in ended.iter() {
+            state.versions.owned_no_more_at(owner, epoch, blocks);
+        }
         state.versions.unattributed_blocks_max = unattributed;
         state.capturing_leaves = 0;
         state.capturing_overlay_bytes = 0;
@@ -286,6 +297,8 @@ struct PointWriter<'a> {
     birth: Birth,
     /// Blocks that stay in use since a damaged node does not tell any more whose they are, at most.
     unattributed: u64,
+    /// What versions own no more.
+    ended: Ended,
 }
 
 impl PointWriter<'_> {
@@ -363,6 +376,7 @@ impl PointWriter<'_> {
                         && old.birth > version.holder.at_block(child_position)
                     {
                         self.release(old.place);
+                        self.ended.add(version.holder.owner(old.birth));
                     }
                 }
                 Entry::Child(below) => {
@@ -524,6 +538,7 @@ impl PointWriter<'_> {
         if level == 0 {
             if pointer.birth > holder.at_block(position) {
                 self.release(pointer.place);
+                self.ended.add(holder.owner(pointer.birth));
             }
             return Ok(());
         }

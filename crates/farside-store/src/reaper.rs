@@ -17,7 +17,7 @@ use crate::error::{Result, StoreError};
 use crate::nodes::TreeIdentity;
 use crate::point::{is_lost, unattributed_below};
 use crate::pool::Pool;
-use crate::versions::{Holder, VersionState};
+use crate::versions::{Ended, Holder, VersionState};
 
 /// Node pairs looked at in one step: some hundred milliseconds cold, and writers wait for none of it.
 const NODES_PER_STEP: usize = 1024;
@@ -26,7 +26,7 @@ const NODES_PER_STEP: usize = 1024;
 struct Found {
     /// Node pairs after which it stops.
     nodes_max: usize,
-    data: Vec<Place>,
+    data: Vec<Pointer>,
     /// (place, level).
     nodes: Vec<(Place, u8)>,
     visited: usize,
@@ -113,7 +113,7 @@ impl Pool {
             let mut alone = Vec::new();
             delta::collect_unshared((own, version.level()), inherited, 0, &mut alone);
             let freed = alone.iter().filter(|(block, pointer)| pointer.birth > holder.at_block(*block));
-            found.data.extend(freed.map(|(_, pointer)| pointer.place));
+            found.data.extend(freed.map(|(_, pointer)| *pointer));
         }
         let child = child.map(|c| c.id);
         if found.unattributed > 0 {
@@ -126,9 +126,12 @@ impl Pool {
             let total = &mut state.versions.unattributed_blocks_max;
             *total = total.saturating_add(found.unattributed);
         }
-        for place in found.data {
-            state.allocator.release(place);
+        let mut ended = Ended::default();
+        for pointer in found.data {
+            state.allocator.release(pointer.place);
+            ended.add(holder.owner(pointer.birth));
         }
+        ended.iter().for_each(|(owner, blocks)| state.versions.owns_no_more(owner, blocks));
         for (place, level) in found.nodes {
             state.allocator.free(place, 1);
             if copies(level) == 2 {
@@ -136,14 +139,7 @@ impl Pool {
             }
         }
         if finished {
-            state.versions.versions.remove(&version.id);
-            if let Some(child) = child {
-                state.versions.version_mut(child)?.parent = version.parent;
-            }
-            let volume_is_empty = !state.versions.versions.values().any(|v| v.volume == version.volume);
-            if volume_is_empty {
-                state.versions.volumes.remove(&version.volume);
-            }
+            state.versions.remove_reaped(version.id, child)?;
             tracing::debug!(pool = %self.id, version = version.id, "reaped");
         } else {
             state.versions.version_mut(version.id)?.reaped_blocks = found.cursor;
@@ -213,7 +209,7 @@ impl Pool {
         }
         if level == 0 {
             if pointer.birth > holder.at_block(position) {
-                found.data.push(pointer.place);
+                found.data.push(pointer);
             }
             return Ok(());
         }

@@ -707,6 +707,7 @@ fn replay(loaded: &mut Loaded, batch: &ReadBatch) -> Result<()> {
                         problem(format!("pool block {b} is mapped while something else uses it"))
                     })?;
                 }
+                loaded.versions.owns(*version, count);
                 change(loaded, *version, |delta, level, effects| {
                     delta::map(delta, level, *block, &pointers, *birth, effects);
                 })?;
@@ -779,5 +780,5 @@ fn change(
     loaded.owed.new_leaves += effects.new_leaves;
     loaded.owed.new_inner += effects.new_inner;
     loaded.owed.bytes += effects.bytes;
-    account(&loaded.versions, &mut loaded.allocator, version, &effects)
+    account(&mut loaded.versions, &mut loaded.allocator, version, &effects)
 }

@@ -195,6 +195,7 @@ impl Pool {
             } else {
                 piece.iter_mut().for_each(|pointer| pointer.birth = birth);
                 let fingerprints = piece.iter().map(|p| p.fingerprint).collect();
+                state.versions.owns(target, run as u64);
                 Record::Share { version, birth, block, place: piece[0].place, fingerprints }
             };
             state.append(&record);
@@ -205,7 +206,7 @@ impl Pool {
         let level = entry.level();
         effects.new_inner += entry.old_part();
         delta::map(&mut entry.delta, level, first, &pointers, birth, &mut effects);
-        account(&state.versions, &mut state.allocator, target, &effects)?;
+        account(&mut state.versions, &mut state.allocator, target, &effects)?;
         reservation.consume(state, &effects);
         Ok(Shared { count: pointers.len(), held, is_at_limit })
     }

@@ -4,7 +4,7 @@
 //! state that was. It refuses what contradicts itself and never trusts an id from the medium.
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Weak};
 
 use farside_format::catalog::{
@@ -48,6 +48,8 @@ pub(crate) struct VersionState {
     pub(crate) builder: Weak<()>,
     /// Its map cannot be read, so that it cannot be reaped: its blocks stay in use.
     pub(crate) stuck: bool,
+    /// See [`Version::owned_blocks`]; what changes at hand replaced on the medium is in it until a point finds it.
+    owned_blocks: u64,
 }
 
 impl VersionState {
@@ -135,6 +137,8 @@ pub(crate) struct Versions {
     pub(crate) versions: BTreeMap<u64, VersionState>,
     /// See [`Catalog::unattributed_blocks_max`].
     pub(crate) unattributed_blocks_max: u64,
+    /// Blocks that the versions of each volume own, deleted ones included.
+    owned_by_volume: HashMap<u64, u64>,
     /// The snapshots that live.
     index: SnapshotIndex,
     /// How many were looked at to find others.
@@ -234,7 +238,9 @@ impl Versions {
                 walkers: 0,
                 builder: Weak::new(),
                 stuck: false,
+                owned_blocks: version.owned_blocks,
             };
+            *versions.owned_by_volume.entry(state.volume).or_default() += state.owned_blocks;
             if version.id >= versions.next_id || versions.versions.insert(state.id, state).is_some() {
                 return Err(inconsistent(format!(
                     "version id {} is used twice or never given out",
@@ -282,6 +288,7 @@ impl Versions {
                 snapshot: v.snapshot.clone(),
                 staged: v.staged.clone(),
                 inherited: v.inherited.0,
+                owned_blocks: v.owned_blocks,
             };
             version.set_tree(&tree_of(v));
             version
@@ -378,6 +385,7 @@ impl Versions {
             walkers: 0,
             builder: Weak::new(),
             stuck: false,
+            owned_blocks: 0,
         };
         self.versions.insert(id, head);
         Ok(())
@@ -420,8 +428,10 @@ impl Versions {
                     };
                     let mut snapshot = VersionState { id, users: 0, walkers: 0, ..head.clone() };
                     snapshot.freeze(freeze.epoch, described);
-                    // The head keeps its id, so that open writers go on.
-                    self.version_mut(frozen.head)?.parent = id;
+                    // The head keeps its id, so that open writers go on. What it owned came into being before.
+                    let head = self.version_mut(frozen.head)?;
+                    head.parent = id;
+                    head.owned_blocks = 0;
                     self.versions.insert(id, snapshot);
                     self.enter(id);
                 }
@@ -481,6 +491,7 @@ impl Versions {
                 close_epoch(epoch, moves.epoch)?;
             }
             Change::SetReplica(set) => self.volume_mut(set.volume)?.replica.clone_from(&set.replica),
+            Change::SetLimits(set) => self.volume_mut(set.volume)?.limits = set.limits,
             Change::Clone(clone) => {
                 let volume =
                     clone.volume.clone().ok_or_else(|| inconsistent("a clone without description"))?;
@@ -576,17 +587,77 @@ impl Versions {
 
     /// Which ancestor still holds what `version` inherited: see [`Holder`].
     pub(crate) fn holder_of(&self, version: &VersionState) -> Holder {
-        let mut steps = Vec::new();
+        let mut holder = Holder { version: version.id, steps: Vec::new() };
         let mut parent = self.versions.get(&version.parent);
         while let Some(p) = parent {
-            steps.push((p.reaped_blocks, p.frozen));
+            holder.steps.push(Step { version: p.id, reaped: p.reaped_blocks, frozen: p.frozen });
             if p.reaped_blocks == 0 {
-                return Holder { steps };
+                return holder;
             }
             parent = self.versions.get(&p.parent);
         }
-        steps.push((0, Birth(0)));
-        Holder { steps }
+        holder.steps.push(Step { version: 0, reaped: 0, frozen: Birth(0) });
+        holder
+    }
+
+    /// Blocks that a volume owns, with all its versions.
+    pub(crate) fn owned_by(&self, volume: u64) -> u64 {
+        self.owned_by_volume.get(&volume).copied().unwrap_or(0)
+    }
+
+    /// A version got `blocks` ownerships.
+    pub(crate) fn owns(&mut self, version: u64, blocks: u64) {
+        if let Some(found) = self.versions.get_mut(&version) {
+            found.owned_blocks += blocks;
+            *self.owned_by_volume.entry(found.volume).or_default() += blocks;
+        }
+    }
+
+    /// Of what a version owned `blocks` ended.
+    pub(crate) fn owns_no_more(&mut self, version: u64, blocks: u64) {
+        if let Some(found) = self.versions.get_mut(&version) {
+            debug_assert!(
+                found.owned_blocks >= blocks,
+                "version {version} owns {} blocks",
+                found.owned_blocks
+            );
+            let ended = blocks.min(found.owned_blocks);
+            found.owned_blocks -= ended;
+            if let Some(all) = self.owned_by_volume.get_mut(&found.volume) {
+                *all = all.saturating_sub(ended);
+            }
+        }
+    }
+
+    /// A point found that of what `version` owned when it began, before epoch `birth`, `blocks` ended. What the version had then is
+    /// a snapshot's, if it was frozen since.
+    pub(crate) fn owned_no_more_at(&mut self, version: u64, birth: Birth, blocks: u64) {
+        let mut owner = version;
+        while let Some(parent) = self.versions.get(&owner).and_then(|v| self.versions.get(&v.parent))
+            && parent.frozen >= birth
+        {
+            owner = parent.id;
+        }
+        self.owns_no_more(owner, blocks);
+    }
+
+    /// A version is reaped. What it owned and its child has too is the child's from now on.
+    pub(crate) fn remove_reaped(&mut self, id: u64, child: Option<u64>) -> Result<()> {
+        let reaped =
+            self.versions.remove(&id).ok_or_else(|| inconsistent(format!("version {id} is gone")))?;
+        if let Some(all) = self.owned_by_volume.get_mut(&reaped.volume) {
+            *all = all.saturating_sub(reaped.owned_blocks);
+        }
+        if let Some(child) = child {
+            self.version_mut(child)?.parent = reaped.parent;
+            self.owns(child, reaped.owned_blocks);
+        }
+        let volume_is_empty = !self.versions.values().any(|v| v.volume == reaped.volume);
+        if volume_is_empty {
+            self.volumes.remove(&reaped.volume);
+            self.owned_by_volume.remove(&reaped.volume);
+        }
+        Ok(())
     }
 }
 
@@ -606,31 +677,69 @@ fn close_epoch(epoch: &mut Birth, closed: u64) -> Result<()> {
 /// below its cursor any more; there the next one counts.
 #[derive(Clone, Default)]
 pub(crate) struct Holder {
-    /// (reaped below this block, frozen), nearest ancestor first.
-    steps: Vec<(u64, Birth)>,
+    /// Whose it is.
+    version: u64,
+    /// Nearest ancestor first.
+    steps: Vec<Step>,
+}
+
+#[derive(Clone, Copy)]
+struct Step {
+    version: u64,
+    /// Below this block it holds nothing.
+    reaped: u64,
+    frozen: Birth,
 }
 
 impl Holder {
     /// Births up to this are held by an ancestor at `block`.
     pub(crate) fn at_block(&self, block: u64) -> Birth {
-        self.steps.iter().find(|(reaped, _)| block >= *reaped).map_or(Birth(0), |s| s.1)
+        self.steps.iter().find(|step| block >= step.reaped).map_or(Birth(0), |step| step.frozen)
     }
 
     /// The same for a node whose range ends before `end`: it is held until the cursor has passed that end.
     pub(crate) fn at_node(&self, end: u64) -> Birth {
-        self.steps.iter().find(|(reaped, _)| end > *reaped).map_or(Birth(0), |s| s.1)
+        self.steps.iter().find(|step| end > step.reaped).map_or(Birth(0), |step| step.frozen)
     }
 
     /// Whatever was born up to this is held by an ancestor, wherever it is.
     pub(crate) fn everywhere(&self) -> Birth {
-        self.steps.last().map_or(Birth(0), |s| s.1)
+        self.steps.last().map_or(Birth(0), |step| step.frozen)
+    }
+
+    /// As whose a mapping of this birth is counted ([`Version::owned_blocks`]): the version's own, or that of an ancestor
+    /// whose reaping has passed it.
+    pub(crate) fn owner(&self, birth: Birth) -> u64 {
+        let mut owner = self.version;
+        for step in self.steps.iter().take_while(|step| birth <= step.frozen) {
+            owner = step.version;
+        }
+        owner
     }
 }
 
-/// Adds up what reaping or replacing a delta's mappings frees: those that no ancestor holds.
-pub(crate) fn freed_of(
-    replaced: &[(u64, farside_format::Pointer)],
-    holder: &Holder,
-) -> Vec<farside_format::Place> {
-    replaced.iter().filter(|(block, p)| p.birth > holder.at_block(*block)).map(|(_, p)| p.place).collect()
+/// Ownerships that ended: of how many blocks, for each version as whose they were counted. Few versions at a time.
+#[derive(Default)]
+pub(crate) struct Ended(Vec<(u64, u64)>);
+
+impl Ended {
+    pub(crate) fn add(&mut self, version: u64) {
+        match self.0.iter_mut().find(|(found, _)| *found == version) {
+            Some((_, blocks)) => *blocks += 1,
+            None => self.0.push((version, 1)),
+        }
+    }
+
+    /// (version, blocks).
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.0.iter().copied()
+    }
+}
+
+/// What reaping or replacing a delta's mappings ends: those that no ancestor holds.
+pub(crate) fn freed_of<'a>(
+    replaced: &'a [(u64, farside_format::Pointer)],
+    holder: &'a Holder,
+) -> impl Iterator<Item = farside_format::Pointer> {
+    replaced.iter().filter(|(block, p)| p.birth > holder.at_block(*block)).map(|(_, p)| *p)
 }

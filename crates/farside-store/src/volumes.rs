@@ -9,6 +9,7 @@ use farside_platform::{BLOCK_BYTES, Timestamp};
 use uuid::Uuid;
 
 use crate::error::{Result, StoreError};
+use crate::limits::VolumeLimits;
 use crate::pool::{Pool, State, admit_change};
 use crate::space::SpaceClass;
 use crate::versions::{VOLUME_BYTES_MAX, VersionState, blocks};
@@ -28,6 +29,11 @@ pub struct VolumeStatus {
     pub replica: Option<ReplicaStatus>,
     /// Live snapshots.
     pub snapshots: usize,
+    /// Bytes of the pool that it occupies with all its snapshots, and what was deleted and is not freed yet: data blocks, without
+    /// metadata. What was overwritten since the last consistency point is in it.
+    pub occupied_bytes: u64,
+    /// What is said of its room.
+    pub limits: VolumeLimits,
 }
 
 /// What the pool knows of a replica.
@@ -216,6 +222,7 @@ impl Pool {
                 created_at: created_at.0,
                 replica: None,
                 deleted: false,
+                limits: None,
             };
             Ok((Change::CreateVolume(CreateVolume { volume: Some(volume), size_bytes }), ()))
         })?;
@@ -427,6 +434,7 @@ impl Pool {
                 created_at: created_at.0,
                 replica: None,
                 deleted: false,
+                limits: None,
             };
             Ok((Change::Clone(CloneVolume { volume: Some(volume), base }), ()))
         })?;
@@ -528,6 +536,8 @@ fn volume_status(state: &State, volume: &Volume) -> VolumeStatus {
             broken_off: r.broken_off,
         }),
         snapshots: state.versions.count_snapshots(volume.id),
+        occupied_bytes: state.versions.owned_by(volume.id) * BLOCK_BYTES as u64,
+        limits: VolumeLimits::of(volume.limits.as_ref()),
     }
 }
 

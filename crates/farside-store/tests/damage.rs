@@ -125,14 +125,14 @@ fn superblocks_of_two_pools_are_refused() {
 
 #[test]
 fn another_format_version_is_refused_by_name_even_in_one_slot() {
-    for (slots, version) in [(&SLOTS[..], 2u32), (&SLOTS[..1], 5), (&SLOTS[1..], 1)] {
+    for (slots, version) in [(&SLOTS[..], 2u32), (&SLOTS[..1], 4), (&SLOTS[1..], 1)] {
         let (disk, _) = sound_pool();
         for slot in slots {
             disk.damage(slot * BLOCK + 8, &version.to_le_bytes());
         }
         let before = bytes(&disk);
         let error = open(&disk).err().expect("refused").to_string();
-        let names_both = error.contains(&format!("format version {version};")) && error.contains("version 4");
+        let names_both = error.contains(&format!("format version {version};")) && error.contains("version 5");
         assert!(names_both, "{error}");
         let checked = farside_check::check(&disk, &farside_check::CheckOptions::default());
         assert!(checked.is_err_and(|e| e.to_string().contains(&format!("format version {version};"))));

@@ -16,20 +16,21 @@ use std::sync::Arc;
 use farside_format::catalog::VersionKind;
 use farside_format::{Node, TreeKind};
 use farside_platform::{BlockDevice, SimulatedDisk};
-use farside_store::{Pool, ReplicaStatus, StagedFor, StagedVersion, StoreError, VersionHandle};
+use farside_store::{Autogrow, Pool, ReplicaStatus, StagedFor, StagedVersion, StoreError, VersionHandle};
 use sparse::{BLOCK, new_snapshot, options, staged_for};
 use uuid::Uuid;
 
 const PIECE: usize = 64;
 
 /// What the image shows: volume or volume@snapshot, size in bytes, content root.
-const EXPECTED: [(&str, u64, &str); 10] = [
+const EXPECTED: [(&str, u64, &str); 11] = [
     ("archive", 1 << 46, "cf7746987735e1f1d770e7cbdb5c3cea"),
     ("archive@monday", 1 << 46, "437e68de14221c84f22ff437d4a0fdab"),
     ("copy", 40 << 30, "d15f0a8bb50117e9c140259e74400b4c"),
     ("disk", 1 << 20, "5c6e39389139b61c899bc4fb7563a10d"),
     ("disk@first", 40 << 30, "04890c07ec9cfa02a0c6b9de6df69592"),
     ("disk@second", 40 << 30, "32863fb3ae8c97a536335d1b591810aa"),
+    ("heir", 300 << 12, "6a13e7437a748df6b5a7191cc10d672d"),
     ("replica", 40 << 12, "abcb014e9f0cca272c8f4c4c6a8269bc"),
     ("replica@one", 40 << 12, "abcb014e9f0cca272c8f4c4c6a8269bc"),
     ("replica@rescue-2027-01-15T08:00:00.000000Z", 40 << 12, "2ba3887ce4fcec04e1c38e2c97420ecc"),
@@ -106,12 +107,34 @@ fn lose_a_leaf(disk: &SimulatedDisk, pool: Arc<Pool>) -> Arc<Pool> {
     pool
 }
 
-/// The history of the image of version 4: trees of one to five levels, a cut, a clone, staged and committed versions,
+/// A volume whose limits were set, with a clone of a volume that is no more: what the clone inherited is its own.
+fn inherit(pool: &Arc<Pool>) {
+    pool.create_volume("origin", 300 * BLOCK).expect("a volume");
+    let origin = pool.open_volume("origin").expect("it opens");
+    (0..200).for_each(|at| origin.write(at * BLOCK, &block(7000 + at)).expect("a write"));
+    pool.create_snapshots(&[("origin".into(), new_snapshot("left", 20))]).expect("a snapshot");
+    pool.clone_snapshot("origin", "left", "heir").expect("a clone");
+    let heir = pool.open_volume("heir").expect("it opens");
+    (0..10).for_each(|at| heir.write(at * BLOCK, &block(7300 + at)).expect("a write"));
+    drop((origin, heir));
+    pool.delete_volume("origin").expect("deleted");
+    pool.reap_all().expect("reaped");
+    let step_bytes = 1 << 20;
+    pool.set_limits("heir", |limits| {
+        limits.quota_bytes = Some(1 << 30);
+        limits.reserve_bytes = Some(1 << 20);
+        limits.autogrow = Some(Autogrow { to_bytes: 1 << 40, step_bytes });
+    })
+    .expect("limits");
+}
+
+/// The history of the image of version 5: trees of one to five levels, a cut, a clone, staged and committed versions,
 /// side branches, one version staged and left, a version half reaped, blocks with several owners, and flushed changes that
 /// only the journal holds.
 fn history(disk: &SimulatedDisk) {
     let pool = Pool::create(Arc::new(disk.clone()), options(2026)).expect("a pool");
     let pool = lose_a_leaf(disk, pool);
+    inherit(&pool);
     pool.create_volume("disk", 40 << 30).expect("a volume");
     pool.create_volume("archive", 1 << 46).expect("a volume");
     let disk = pool.open_volume("disk").expect("it opens");
@@ -210,7 +233,7 @@ fn the_history_still_makes_the_same_contents() {
     let disk = SimulatedDisk::new("golden", 13 << 20).without_history();
     history(&disk);
     if std::env::var_os("FARSIDE_MAKE_GOLDEN").is_some() {
-        let mut file = std::fs::File::create_new(path(4)).expect("an image is made once, never again");
+        let mut file = std::fs::File::create_new(path(5)).expect("an image is made once, never again");
         file.write_all(&pack(&disk)).expect("written");
     }
     assert_shows_expected(&disk);
@@ -218,7 +241,7 @@ fn the_history_still_makes_the_same_contents() {
 
 #[test]
 fn the_image_of_the_present_version_opens() {
-    let image = std::fs::read(path(4)).expect("the image of version 4");
+    let image = std::fs::read(path(5)).expect("the image of version 5");
     let disk = unpack(&image);
     assert!(pack(&disk) == image, "the file holds the image and nothing else");
     assert_shows_expected(&disk);
@@ -226,18 +249,18 @@ fn the_image_of_the_present_version_opens() {
 
 #[test]
 fn images_of_earlier_versions_are_refused_naming_both_versions() {
-    for version in [1, 2, 3] {
+    for version in [1, 2, 3, 4] {
         let disk = unpack(&std::fs::read(path(version)).expect("the image of an earlier version"));
         let before = pack(&disk);
         let opened = Pool::open(Arc::new(disk.clone()), options(1)).err().expect("refused");
         let named =
-            matches!(opened, StoreError::OtherVersion { found, supported: 4, .. } if found == version);
+            matches!(opened, StoreError::OtherVersion { found, supported: 5, .. } if found == version);
         assert!(named, "{opened}");
         let options_of_check = farside_check::CheckOptions::default();
         let checked = farside_check::check(&disk, &options_of_check).expect_err("refused");
         let created = Pool::create(Arc::new(disk.clone()), options(1)).err().expect("refused");
         for text in [opened.to_string(), checked.to_string(), created.to_string()] {
-            assert!(text.contains(&format!("version {version}")) && text.contains("version 4"), "{text}");
+            assert!(text.contains(&format!("version {version}")) && text.contains("version 5"), "{text}");
         }
         assert!(pack(&disk) == before, "nothing was changed");
     }
@@ -320,6 +343,8 @@ fn assert_shows_expected(disk: &SimulatedDisk) {
         assert!(bytes[at * 4096..(at + 1) * 4096] == block(stamp), "block {at}");
     }
     assert!(read("replica", 31) == block(1000) && pool.status().shared_blocks >= 3);
+    let heir = pool.volume("heir").expect("it is there");
+    assert_eq!((heir.occupied_bytes, heir.limits.reserve_bytes), (200 * BLOCK, Some(1 << 20)));
     staged.abandon().expect("abandoned");
     assert!(pool.volume("replica").expect("there").replica.expect("a record").broken_off);
     pool.reap_all().expect("the version half reaped is reaped");

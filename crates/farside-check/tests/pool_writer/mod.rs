@@ -218,6 +218,7 @@ impl PoolWriter {
             version.set_tree(&tree);
             self.mark(&tree.root, tree.level, 0, version.reaped_blocks, &mut used);
         }
+        count_owned(contents);
         let mut catalog = contents.catalog.clone();
         let mut states = BTreeMap::new();
         spoil(self, &mut catalog, &mut states);
@@ -315,6 +316,28 @@ impl PoolWriter {
         self.batches.push((self.sequence, place));
         self.position += bytes.len() as u64;
         self.sequence += 1;
+    }
+}
+
+/// Fills in what each version owns: mappings born after its parent was frozen, of whoever has them still.
+fn count_owned(contents: &mut Contents) {
+    let found: BTreeMap<u64, (u64, u64, u64)> =
+        contents.catalog.versions.iter().map(|v| (v.id, (v.parent, v.frozen, v.reaped_blocks))).collect();
+    let mut owned: BTreeSet<(u64, u64, u64, u64)> = BTreeSet::new();
+    for (id, blocks) in &contents.blocks {
+        let Some((_, _, reaped)) = found.get(id) else { continue };
+        for (block, pointer) in blocks.range(reaped..) {
+            let mut owner = *id;
+            while let Some((_, frozen, _)) = found.get(&found[&owner].0)
+                && pointer.birth.0 <= *frozen
+            {
+                owner = found[&owner].0;
+            }
+            owned.insert((owner, *block, pointer.place.0, pointer.birth.0));
+        }
+    }
+    for version in &mut contents.catalog.versions {
+        version.owned_blocks = owned.iter().filter(|(owner, ..)| *owner == version.id).count() as u64;
     }
 }
 
