@@ -72,7 +72,7 @@ pub use support::{
 };
 pub use throttle::{HeldBack, MirrorLink, SetMirrorLink, SetSite, SiteStatus, Throttle};
 pub use uuid::Uuid;
-pub use volume::{CreateVolume, ResizeVolume, Volume};
+pub use volume::{Autogrow, CreateVolume, ResizeVolume, SetVolume, Volume};
 
 /// Every path of the API begins so.
 pub const API_PREFIX: &str = "/api/v1";

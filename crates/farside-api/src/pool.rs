@@ -61,7 +61,7 @@ pub struct Pool {
     /// How much of it is left for hosts.
     #[serde(default)]
     pub room: Option<PoolRoom>,
-    /// Bytes that are: what is free or reclaimable, without what the pool keeps for its own metadata.
+    /// Bytes that are: what is free or reclaimable, without what the pool keeps for its own metadata and for single volumes.
     #[serde(default)]
     pub room_bytes: Option<u64>,
     /// What that means, and what to do; null while there is enough.
@@ -72,6 +72,9 @@ pub struct Pool {
     /// How large those are in all: what hosts were promised. More than its size is usual, since only what is written takes room.
     #[serde(default)]
     pub volume_bytes: Option<u64>,
+    /// Bytes that are reserved for its volumes and that these do not use; nobody else gets them.
+    #[serde(default)]
+    pub reserved_bytes: Option<u64>,
     /// Blocks found damaged since it was opened.
     #[serde(default)]
     pub corrupt_blocks: Option<u64>,

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::host::VolumeHost;
-use crate::pool::QuarantinedRange;
+use crate::pool::{PoolRoom, QuarantinedRange};
 
 /// A volume as it is listed.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -46,6 +46,51 @@ pub struct Volume {
     /// lists.
     #[serde(default)]
     pub quarantined: Option<Vec<QuarantinedRange>>,
+    /// Bytes of the pool that it occupies with all its snapshots, data without metadata. What was overwritten or deleted since the
+    /// last consistency point may still be in it.
+    #[serde(default)]
+    pub occupied_bytes: Option<u64>,
+    /// What it may occupy, bytes; null: as much as there is.
+    #[serde(default)]
+    pub quota_bytes: Option<u64>,
+    /// How much of that is left; null without a quota.
+    #[serde(default)]
+    pub room: Option<PoolRoom>,
+    /// What that means, and what to do; null while there is enough.
+    #[serde(default)]
+    pub warning: Option<String>,
+    /// What is kept for it and its snapshots, bytes; null: nothing.
+    #[serde(default)]
+    pub reserve_bytes: Option<u64>,
+    /// How far it grows by itself; null: it does not.
+    #[serde(default)]
+    pub autogrow: Option<Autogrow>,
+}
+
+/// How a volume grows by itself: by a step whenever 90 % of it are written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Autogrow {
+    /// Up to this size, bytes.
+    pub to_bytes: u64,
+    /// By so much at once, bytes; if it is left out, a tenth of the volume's size.
+    #[serde(default)]
+    pub step_bytes: Option<u64>,
+}
+
+/// What is said of a volume's room; what is null stays as it is.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SetVolume {
+    /// What it may occupy with all its snapshots, bytes; 0: as much as there is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota_bytes: Option<u64>,
+    /// What is kept for it and its snapshots, bytes; 0: nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserve_bytes: Option<u64>,
+    /// How far it grows by itself; to 0 bytes: not at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub autogrow: Option<Autogrow>,
 }
 
 /// `POST /volumes`: makes a thin volume.
@@ -56,6 +101,9 @@ pub struct CreateVolume {
     pub name: String,
     /// Its size in bytes, a multiple of 4096.
     pub size_bytes: u64,
+    /// What is said of its room.
+    #[serde(default)]
+    pub limits: SetVolume,
 }
 
 /// `POST /volumes/POOL/VOL/resize`.

@@ -6,7 +6,11 @@ use farside_store::StoreError;
 /// The store's error, as one of NBD.
 pub(crate) fn failure(error: StoreError) -> NbdError {
     let kind = match &error {
-        StoreError::NoSpace { .. } | StoreError::NoRoomForPoint { .. } => ErrorKind::NoSpace,
+        StoreError::NoSpace { .. }
+        | StoreError::NoRoomForPoint { .. }
+        | StoreError::OverQuota { .. }
+        | StoreError::NoRoomToReserve { .. }
+        | StoreError::QuotaTooSmall { .. } => ErrorKind::NoSpace,
         StoreError::Invalid(_) => ErrorKind::Invalid,
         StoreError::Refused(_) => ErrorKind::NotPermitted,
         StoreError::NotFound(_) => ErrorKind::UnknownExport,

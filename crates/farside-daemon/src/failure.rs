@@ -63,6 +63,13 @@ impl Failure for StoreError {
             ),
             StoreError::OpenElsewhere { .. } => ErrorBody::new(ErrorCode::Refused, message)
                 .hint("if that machine cannot be reached and is known to be off, --force takes the pool from it"),
+            StoreError::OverQuota { .. } => ErrorBody::new(ErrorCode::NoSpace, message)
+                .hint("farside volume set --quota gives it more; delete snapshots or trim in its hosts to free some"),
+            StoreError::NoRoomToReserve { .. } => ErrorBody::new(ErrorCode::NoSpace, message).hint(
+                "farside pool grow makes the pool larger; farside volume list shows what other volumes occupy and have reserved",
+            ),
+            // The message says what to do.
+            StoreError::QuotaTooSmall { .. } => ErrorBody::new(ErrorCode::Refused, message),
             StoreError::Refused(_) | StoreError::OtherVersion { .. } | StoreError::CopyNotMade { .. } => {
                 ErrorBody::new(ErrorCode::Refused, message)
             }
@@ -94,7 +101,7 @@ impl Failure for EngineError {
             EngineError::Exists { .. } => ErrorCode::Exists,
             EngineError::BadName { .. } | EngineError::Invalid(_) => ErrorCode::WrongUsage,
             EngineError::Refused(_) => ErrorCode::Refused,
-            EngineError::NoSpace { .. } => ErrorCode::NoSpace,
+            EngineError::NoSpace { .. } | EngineError::OverQuota(_) => ErrorCode::NoSpace,
             EngineError::Corrupt(_) => ErrorCode::Corrupt,
             EngineError::Io(_) => ErrorCode::Failed,
         };

@@ -34,6 +34,7 @@ const MIRROR_TRANSFERS: &str = "farside_mirror_transfers_total";
 /// What is, when the page is asked for.
 pub(crate) struct Present {
     pub(crate) pools: Vec<Pool>,
+    pub(crate) volumes: Vec<VolumeRoom>,
     pub(crate) scrubs: Vec<Scrub>,
     pub(crate) dedups: Vec<Dedup>,
     pub(crate) mirrors: Vec<Mirror>,
@@ -99,6 +100,7 @@ impl Metrics {
         metrics::with_local_recorder(&recorder, || {
             describe();
             now.pools.iter().for_each(pool);
+            now.volumes.iter().for_each(volume);
             now.scrubs.iter().for_each(scrub);
             now.dedups.iter().for_each(dedup);
             now.mirrors.iter().for_each(mirror);
@@ -174,6 +176,31 @@ fn describe() {
     );
     describe_gauge!("farside_pool_room_bytes", Unit::Bytes, "Bytes of the pool that are left for hosts");
     describe_gauge!("farside_pool_volume_bytes", Unit::Bytes, "Size of the pool's volumes in all");
+    describe_gauge!(
+        "farside_pool_reserved_bytes",
+        Unit::Bytes,
+        "Bytes of the pool that are reserved for volumes and not used by them"
+    );
+    describe_gauge!(
+        "farside_volume_occupied_bytes",
+        Unit::Bytes,
+        "Bytes of the pool that the volume occupies with all its snapshots, data without metadata"
+    );
+    describe_gauge!(
+        "farside_volume_quota_bytes",
+        Unit::Bytes,
+        "What the volume may occupy, if it has a quota"
+    );
+    describe_gauge!(
+        "farside_volume_reserve_bytes",
+        Unit::Bytes,
+        "What is reserved for the volume, if something is"
+    );
+    describe_gauge!(
+        "farside_volume_room_level",
+        Unit::Count,
+        "What is left of the volume's quota: 0 enough, 1 a fifth or less, 2 a twentieth or less, 3 nothing"
+    );
     describe_counter!(
         "farside_pool_corrupt_blocks_total",
         Unit::Count,
@@ -275,9 +302,29 @@ fn pool(pool: &Pool) {
     pool.room.inspect(|room| set("farside_pool_room_level", room_level(*room)));
     pool.room_bytes.inspect(|bytes| set("farside_pool_room_bytes", *bytes));
     pool.volume_bytes.inspect(|bytes| set("farside_pool_volume_bytes", *bytes));
+    pool.reserved_bytes.inspect(|bytes| set("farside_pool_reserved_bytes", *bytes));
     if let Some(blocks) = pool.corrupt_blocks {
         counter!("farside_pool_corrupt_blocks_total", "pool" => pool.name.clone()).absolute(blocks);
     }
+}
+
+/// What a volume takes of its pool.
+pub(crate) struct VolumeRoom {
+    /// `POOL/VOL`.
+    pub(crate) name: String,
+    pub(crate) occupied_bytes: u64,
+    pub(crate) quota_bytes: Option<u64>,
+    pub(crate) reserve_bytes: Option<u64>,
+    /// Of its quota, if it has one.
+    pub(crate) room: Option<PoolRoom>,
+}
+
+fn volume(volume: &VolumeRoom) {
+    let set = |name, value: u64| figure(name, "volume", &volume.name, value as f64);
+    set("farside_volume_occupied_bytes", volume.occupied_bytes);
+    volume.quota_bytes.inspect(|bytes| set("farside_volume_quota_bytes", *bytes));
+    volume.reserve_bytes.inspect(|bytes| set("farside_volume_reserve_bytes", *bytes));
+    volume.room.inspect(|room| set("farside_volume_room_level", room_level(*room)));
 }
 
 fn room_level(room: PoolRoom) -> u64 {

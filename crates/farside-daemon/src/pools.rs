@@ -3,9 +3,11 @@
 //! All calls block. A pool that cannot be opened keeps its place with its error, so that it is listed and its name
 //! stays taken; the daemon goes on with the others.
 
+mod autogrow;
 mod away;
 mod capacity;
 pub(crate) mod opening;
+mod quotas;
 mod watching;
 
 use std::collections::BTreeMap;
@@ -25,6 +27,7 @@ use uuid::Uuid;
 
 use self::away::{Watch, leads_elsewhere};
 use self::capacity::RoomWatch;
+use self::quotas::QuotaWatch;
 use crate::failure::Failure;
 
 /// What a raw device is overwritten with at its head when its pool is deleted, or was not made to the end: both superblocks and
@@ -78,11 +81,12 @@ struct Opened {
     device: Arc<FileDevice>,
     watch: Arc<Watch>,
     room: Arc<RoomWatch>,
+    quotas: Arc<QuotaWatch>,
 }
 
 impl Opened {
     fn new(pool: Arc<Pool>, device: Arc<FileDevice>) -> Opened {
-        Opened { pool, device, watch: Arc::default(), room: Arc::default() }
+        Opened { pool, device, watch: Arc::default(), room: Arc::default(), quotas: Arc::default() }
     }
 }
 
@@ -573,6 +577,7 @@ fn document(name: &str, slot: &Slot) -> Document {
         warning: None,
         volumes: None,
         volume_bytes: None,
+        reserved_bytes: None,
         corrupt_blocks: None,
         staged: None,
         staged_bytes: None,
@@ -651,6 +656,7 @@ fn document(name: &str, slot: &Slot) -> Document {
                 volume_bytes: Some(
                     volumes.iter().map(|volume| volume.size_bytes).fold(0, u64::saturating_add),
                 ),
+                reserved_bytes: Some(pool.reserved_unused_bytes()),
                 corrupt_blocks: Some(status.corrupt_blocks),
                 unattributed_bytes_max: Some(status.unattributed_bytes_max),
                 ..closed(String::new())

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use farside_format::{ContentRoot, Fingerprint};
 use farside_store::{
-    Difference, DifferenceKind, NewSnapshot, Pool, ReplicaStatus, SnapshotReader, SnapshotStatus, StoreError,
-    Version, VersionHandle, VolumeStatus,
+    Difference, DifferenceKind, NewSnapshot, Pool, ReplicaStatus, Room, SnapshotReader, SnapshotStatus,
+    StoreError, Version, VersionHandle, VolumeStatus,
 };
 use parking_lot::RwLock;
 use uuid::Uuid;
@@ -275,9 +275,16 @@ impl Engine for EmbeddedEngine {
         Ok(Some(Capacity { capacity_bytes: status.size_bytes, free_bytes }))
     }
 
-    fn staging_room(&self, pool: &str) -> Result<Option<StagingRoom>, EngineError> {
-        let (room_bytes, reserve_bytes) = self.pool(pool)?.staging_room();
-        Ok(Some(StagingRoom { room_bytes, reserve_bytes }))
+    fn staging_room(&self, volume: &VolumeName) -> Result<Option<StagingRoom>, EngineError> {
+        let pool = self.pool(&volume.pool)?;
+        let (room_bytes, reserve_bytes) = pool.staging_room(&volume.volume);
+        let quota = pool.quota_room(&volume.volume).filter(|quota| quota.for_hosts_bytes < room_bytes);
+        Ok(Some(match quota {
+            Some(Room { size_bytes, for_hosts_bytes, .. }) => {
+                StagingRoom { room_bytes: for_hosts_bytes, reserve_bytes, quota_bytes: Some(size_bytes) }
+            }
+            None => StagingRoom { room_bytes, reserve_bytes, quota_bytes: None },
+        }))
     }
 
     fn changed_since(&self, volume: &VolumeName, snapshot: Uuid) -> Result<ChangedBytes, EngineError> {
@@ -577,6 +584,9 @@ fn convert(pool: &str, error: StoreError) -> EngineError {
         StoreError::NoSpace { needed_bytes, available_bytes } => {
             EngineError::NoSpace { pool: pool.into(), needed_bytes, available_bytes }
         }
+        over @ (StoreError::OverQuota { .. }
+        | StoreError::QuotaTooSmall { .. }
+        | StoreError::NoRoomToReserve { .. }) => EngineError::OverQuota(over.to_string()),
         StoreError::NoRoomForPoint { missing_pairs } => {
             let needed_bytes = missing_pairs * 2 * BLOCK_BYTES;
             EngineError::NoSpace { pool: pool.into(), needed_bytes, available_bytes: 0 }

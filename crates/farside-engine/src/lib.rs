@@ -237,13 +237,15 @@ pub struct Capacity {
     pub free_bytes: u64,
 }
 
-/// What transfers may still bring into a pool.
+/// What transfers may still bring into a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StagingRoom {
     /// Bytes that may still be staged.
     pub room_bytes: u64,
     /// Bytes beside them that are kept free for hosts.
     pub reserve_bytes: u64,
+    /// The quota of the volume, bytes, where that is what leaves no more.
+    pub quota_bytes: Option<u64>,
 }
 
 /// The storage of one site.
@@ -369,8 +371,9 @@ pub trait Engine: Send + Sync + 'static {
     fn capacity(&self, _pool: &str) -> Result<Option<Capacity>, EngineError> {
         Ok(None)
     }
-    /// What transfers may still bring into a pool; none if this engine cannot tell, and they begin and see.
-    fn staging_room(&self, _pool: &str) -> Result<Option<StagingRoom>, EngineError> {
+    /// What transfers may still bring into a volume; none if this engine cannot tell, and they begin and see. The volume need not be
+    /// there yet.
+    fn staging_room(&self, _volume: &VolumeName) -> Result<Option<StagingRoom>, EngineError> {
         Ok(None)
     }
     /// Whether hosts have written to the volume since `snapshot` was taken, for an engine that can tell even if they wrote
@@ -546,6 +549,9 @@ pub enum EngineError {
         /// Bytes it may have.
         available_bytes: u64,
     },
+    /// The volume may not take more of its pool.
+    #[error("{0}")]
+    OverQuota(String),
     /// What was read is not what was written.
     #[error("{0}")]
     Corrupt(String),

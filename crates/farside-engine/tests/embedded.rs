@@ -286,7 +286,7 @@ fn transfers_leave_hosts_their_reserve() {
     for volume in [&replica, &host] {
         engine.create_volume(volume, 48 * MIB).expect("a volume");
     }
-    let room = || engine.staging_room("p").expect("it tells").expect("it can");
+    let room = || engine.staging_room(&replica).expect("it tells").expect("it can");
     let at_least = room();
     engine.set_host_reserve(25);
     assert!(room().reserve_bytes > 4 * at_least.reserve_bytes && room().room_bytes < at_least.room_bytes);

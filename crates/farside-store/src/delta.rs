@@ -10,7 +10,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use farside_format::fingerprint::{FAN_OUT_BITS, span};
+use farside_format::fingerprint::{FAN_OUT, FAN_OUT_BITS, span};
 use farside_format::{Birth, Fingerprint, Pointer};
 
 /// A changed child.
@@ -276,6 +276,26 @@ fn with_child(
             insert(node, at, index, Entry::Child(child.expect("a change leaves a child behind")));
         }
     }
+}
+
+/// Whether a delta says what a block is, mapped or a hole; else the base does.
+pub(crate) fn covers(root: &Delta, level: u8, block: u64) -> bool {
+    let (mut node, mut start, mut is_cut) = (root, 0, false);
+    for level in (1..=level).rev() {
+        is_cut |= node.cut;
+        let child_span = span(level - 1);
+        let Some(index) = block.checked_sub(start).map(|at| at / child_span).filter(|i| *i < FAN_OUT as u64)
+        else {
+            return is_cut;
+        };
+        match node.entry(index as usize) {
+            Some(Entry::Block(_)) => return true,
+            Some(Entry::Child(child)) => node = child,
+            None => return is_cut,
+        }
+        start += index * child_span;
+    }
+    is_cut
 }
 
 /// Mapped blocks of `own` that `other` has not, ascending. Of two deltas that stand over the same base, one of which

@@ -178,6 +178,42 @@ pub enum StoreError {
         /// Bytes that may be used for it.
         available_bytes: u64,
     },
+    /// A quota that is passed already.
+    #[error(
+        "a quota of {quota_bytes} bytes is less than the {occupied_bytes} that the volume occupies with all its snapshots; nothing \
+         was changed. Delete snapshots, or trim in its hosts, first"
+    )]
+    QuotaTooSmall {
+        /// The quota.
+        quota_bytes: u64,
+        /// What the volume occupies.
+        occupied_bytes: u64,
+    },
+    /// A reservation would not be one.
+    #[error(
+        "{reserve_bytes} bytes cannot be reserved: the pool has room for {room_bytes} that nobody else was promised; nothing was changed"
+    )]
+    NoRoomToReserve {
+        /// What was to be kept, bytes.
+        reserve_bytes: u64,
+        /// What could be, bytes.
+        room_bytes: u64,
+    },
+    /// The volume may not take more.
+    #[error(
+        "the quota of {volume} is reached: it may occupy {quota_bytes} bytes with all its snapshots, it occupies {occupied_bytes}, and \
+         {needed_bytes} more are needed; nothing was changed, and other volumes are not affected"
+    )]
+    OverQuota {
+        /// The volume.
+        volume: String,
+        /// What it may occupy, bytes.
+        quota_bytes: u64,
+        /// What it occupies, bytes.
+        occupied_bytes: u64,
+        /// What would come to that, bytes.
+        needed_bytes: u64,
+    },
 }
 
 impl StoreError {

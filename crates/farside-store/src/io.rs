@@ -12,7 +12,8 @@ use crate::allocator::Allocator;
 use crate::delta::{self, ChangeEffects};
 use crate::error::{Result, StoreError};
 use crate::pool::{Pool, STRIPES, State};
-use crate::space::{Footprint, Reservation, SpaceClass};
+use crate::quota::QUOTA_ROUNDS_MAX;
+use crate::space::{Asker, Footprint, Reservation, SpaceClass};
 use crate::versions::{Ended, VersionState, Versions, blocks, freed_of};
 use crate::write_behind::{Promised, WAITS_BELOW_BYTES};
 
@@ -83,16 +84,30 @@ impl Pool {
         extents: &[Extent<'_>],
         class: SpaceClass,
     ) -> Result<()> {
-        self.admit()?;
-        let pointers = pointers_of(extents);
-        let data_blocks = count_data(&pointers);
-        let is_small = extents.iter().all(|extent| extent.bytes.len() < WAITS_BELOW_BYTES);
-        let behind = match is_small && self.options.write_behind_bytes > 0 {
-            true => Some(self.promise_behind(data_blocks * BLOCK)?),
-            false => None,
-        };
-        let reservation = self.reserve_for(data_blocks, footprint_of(extents), class)?;
-        self.write_with(version, extents, pointers, (behind, reservation), class)
+        for round in 0.. {
+            self.admit()?;
+            let pointers = pointers_of(extents);
+            let data_blocks = count_data(&pointers);
+            let fits = self.seek_quota(version, data_blocks, || ranges_of(extents));
+            self.note_refusal(version, class, &fits);
+            fits?;
+            let is_small = extents.iter().all(|extent| extent.bytes.len() < WAITS_BELOW_BYTES);
+            let behind = match is_small && self.options.write_behind_bytes > 0 {
+                true => Some(self.promise_behind(data_blocks * BLOCK)?),
+                false => None,
+            };
+            let asker = Asker { class, version };
+            let reservation = self.reserve_for(data_blocks, footprint_of(extents), asker)?;
+            match self.write_with(version, extents, pointers, (behind, reservation), class) {
+                // Others took it since: what they replaced may come back.
+                Err(StoreError::OverQuota { .. }) if round < QUOTA_ROUNDS_MAX => {}
+                done => {
+                    self.note_refusal(version, class, &done);
+                    return done;
+                }
+            }
+        }
+        unreachable!("the last round answers")
     }
 
     /// The same for a small write that waits for nobody: not for the device, nor for room, nor for somebody who waits for one of them.
@@ -105,7 +120,7 @@ impl Pool {
         let pointers = pointers_of(extents);
         let data_blocks = count_data(&pointers);
         let promised = self.behind.promise_within(data_blocks * BLOCK, self.options.write_behind_bytes)?;
-        let reservation = self.reserve_at_once(data_blocks, footprint_of(extents))?;
+        let reservation = self.reserve_at_once(data_blocks, footprint_of(extents), version)?;
         Some(self.write_with(version, extents, pointers, (Some(promised), reservation), SpaceClass::Host))
     }
 
@@ -148,6 +163,13 @@ impl Pool {
             crate::space::release(state, reservation);
             return Err(error);
         }
+        let charge = match self.charge(state, version, count_data(&pointers), || ranges_of(extents)) {
+            Ok(charge) => charge,
+            Err(error) => {
+                crate::space::release(state, reservation);
+                return Err(error);
+            }
+        };
         // Before anybody can look for it.
         if let Some((promised, runs)) = waiting {
             self.behind.insert(promised, runs);
@@ -160,6 +182,7 @@ impl Pool {
             map_in_state(state, version, extent.first, own, &mut effects)?;
         }
         account(&mut state.versions, &mut state.allocator, version, &effects)?;
+        charge.note(state, version, pointers.len() as u64, true);
         reservation.consume(state, &effects);
         drop(guard);
         // Other transfers may want what this one brought. Hosts do not pay for that.
@@ -184,7 +207,7 @@ impl Pool {
             .map(|piece| stripe_of(version, piece * PIECE_BLOCKS))
             .collect();
         let _sharing: Vec<_> = stripes.iter().map(|s| self.stripes[*s].read()).collect();
-        let reservation = self.reserve(0, class)?;
+        let reservation = self.reserve_for(0, Footprint::ONE_RANGE, Asker { class, version })?;
         let mut guard = self.locked();
         let state = &mut *guard;
         if let Err(error) = check_writable(state, version, first, count) {
@@ -243,6 +266,10 @@ fn pointers_of(extents: &[Extent<'_>]) -> Vec<Pointer> {
 
 fn count_data(pointers: &[Pointer]) -> u64 {
     pointers.iter().filter(|p| !p.is_hole()).count() as u64
+}
+
+fn ranges_of(extents: &[Extent<'_>]) -> Vec<(u64, u64)> {
+    extents.iter().map(|extent| (extent.first, extent.blocks())).collect()
 }
 
 /// What the nodes of a write cost.
@@ -364,6 +391,7 @@ pub(crate) fn unmap_in_state(
     let level = entry.level();
     effects.new_inner += entry.old_part();
     delta::unmap(&mut entry.delta, level, first, count, birth, &mut effects);
+    state.versions.changed(version, count, None);
     account(&mut state.versions, &mut state.allocator, version, &effects)?;
     Ok(effects)
 }

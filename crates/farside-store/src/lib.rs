@@ -14,7 +14,8 @@
 //! * `delta.rs`: changes since the last consistency point; `view.rs`: a version as it is now;
 //! * `ring.rs`: the journal; `journal_load.rs`: what it may hold; `point.rs`: consistency points; `recovery.rs`: opening; `claim.rs`: who else has it open; `copies.rs`: a copy becomes a pool of its own;
 //! * `versions.rs`: volumes, versions and their lineage (pure); `volumes.rs`, `staged.rs`, `main_line.rs`: their changes;
-//! * `limits.rs`: how much of the pool a volume may take;
+//! * `limits.rs`: how much of the pool a volume may take; `usage.rs`: what it takes; `quota.rs`: that it takes no more; `reserved.rs`: that
+//!   it finds what is kept for it;
 //! * `adopt.rs`: what a transfer wants and the pool holds already; `known_data.rs`, `learning.rs`, `fingerprint_index.rs`, `near.rs`: where to
 //!   look for it;
 //! * `difference.rs`: what changed; `reaper.rs`: freeing what was deleted;
@@ -47,9 +48,11 @@ mod nodes;
 mod owner_counts;
 mod point;
 mod pool;
+mod quota;
 mod reading;
 mod reaper;
 mod recovery;
+mod reserved;
 mod ring;
 mod scarce;
 mod scattered;
@@ -60,6 +63,7 @@ mod space;
 mod staged;
 mod staged_content;
 mod status;
+mod usage;
 mod versions;
 mod view;
 mod volumes;
@@ -82,7 +86,7 @@ pub use handle::{
 };
 pub use journal_load::{STEPS_MAX as JOURNAL_STEPS_MAX, UNPROVEN_RECORDS as UNPROVEN_RECORDS_MAX};
 pub use known_data::KnownDataStatus;
-pub use limits::{Autogrow, VolumeLimits};
+pub use limits::{Autogrow, VolumeFill, VolumeLimits};
 pub use pool::{Counters, Pool, PoolOptions};
 pub use recovery::{identity, occupants};
 pub use scrub::{

@@ -32,6 +32,7 @@ use crate::delta::{Delta, Entry};
 use crate::error::{Result, StoreError};
 use crate::nodes::TreeIdentity;
 use crate::pool::{PanicLatch, Pool, SystemTrees};
+use crate::usage::Usage;
 use crate::versions::{Ended, Holder, blocks};
 
 /// Nodes and blocks gathered before they are written in order of place, neighbours joined.
@@ -124,6 +125,7 @@ impl Pool {
         state.load.captured();
         state.capturing_overlay_bytes += std::mem::take(&mut state.overlay_bytes);
         state.counting_blocks += std::mem::take(&mut state.written_blocks);
+        state.versions.usage_mut().for_each(Usage::captured);
         state.changed_at_point = state.changed;
         let growth = state.catalog_growth;
         drop(state);
@@ -217,6 +219,7 @@ impl Pool {
         state.capturing_leaves = 0;
         state.capturing_overlay_bytes = 0;
         state.counting_blocks = 0;
+        state.versions.usage_mut().for_each(Usage::installed);
         state.load.installed();
         state.catalog_bytes = bytes.len() as u64;
         state.catalog_growth -= growth;

@@ -708,13 +708,13 @@ fn replay(loaded: &mut Loaded, batch: &ReadBatch) -> Result<()> {
                     })?;
                 }
                 loaded.versions.owns(*version, count);
-                change(loaded, *version, |delta, level, effects| {
+                change(loaded, *version, count, |delta, level, effects| {
                     delta::map(delta, level, *block, &pointers, *birth, effects);
                 })?;
             }
             Record::Unmap { version, birth, block, count } => {
                 check_target(loaded, *version, *birth, *block, *count).map_err(problem)?;
-                change(loaded, *version, |delta, level, effects| {
+                change(loaded, *version, *count, |delta, level, effects| {
                     delta::unmap(delta, level, *block, *count, *birth, effects);
                 })?;
             }
@@ -771,12 +771,14 @@ fn check_target(
 fn change(
     loaded: &mut Loaded,
     version: u64,
+    blocks: u64,
     change: impl FnOnce(&mut Option<Arc<delta::Delta>>, u8, &mut ChangeEffects),
 ) -> Result<()> {
     let entry = loaded.versions.version_mut(version)?;
     let mut effects = ChangeEffects { new_inner: entry.old_part(), ..ChangeEffects::default() };
     let level = entry.level();
     change(&mut entry.delta, level, &mut effects);
+    loaded.versions.changed(version, blocks, None);
     loaded.owed.new_leaves += effects.new_leaves;
     loaded.owed.new_inner += effects.new_inner;
     loaded.owed.bytes += effects.bytes;

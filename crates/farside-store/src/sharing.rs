@@ -23,7 +23,7 @@ use crate::handle::VersionHandle;
 use crate::io::{PIECE_BLOCKS, account, check_writable, run_length, stripe_of};
 use crate::owner_counts::table_cost;
 use crate::pool::{Pool, State};
-use crate::space::{self, SpaceClass};
+use crate::space::{self, Asker, SpaceClass};
 use crate::staged::StagedVersion;
 
 /// A block whose content lies at two places: what it is mapped to, and what it is to be mapped to.
@@ -149,15 +149,20 @@ impl Pool {
         };
         let tables: BTreeSet<u64> = seen.iter().filter(|p| !p.is_hole()).map(table_block).collect();
         let cost = table_cost(tables.len() as u64, self.pool_blocks());
-        let reservation = self.reserve_with_table(cost, SpaceClass::Staging)?;
+        let range = || vec![(first, expected.len() as u64)];
+        let data = seen.iter().filter(|p| !p.is_hole()).count() as u64;
+        self.seek_quota(target, data, range)?;
+        let asker = Asker { class: SpaceClass::Staging, version: target };
+        let reservation = self.reserve_with_table(cost, asker)?;
         let _reading = self.readers.read();
         let mut guard = self.locked();
         let state = &mut *guard;
         let found = check_writable(state, target, first, expected.len() as u64)
             .and_then(|()| self.shareable(state, source, expected))
-            .and_then(|pointers| self.still_twins(state, target, first, pointers, twins));
-        let mut pointers = match found {
-            Ok(pointers) => pointers,
+            .and_then(|pointers| self.still_twins(state, target, first, pointers, twins))
+            .and_then(|pointers| Ok((self.charge(state, target, data, range)?, pointers)));
+        let (charge, mut pointers) = match found {
+            Ok(found) => found,
             Err(error) => {
                 space::release(state, reservation);
                 return Err(error);
@@ -207,6 +212,7 @@ impl Pool {
         effects.new_inner += entry.old_part();
         delta::map(&mut entry.delta, level, first, &pointers, birth, &mut effects);
         account(&mut state.versions, &mut state.allocator, target, &effects)?;
+        charge.note(state, target, pointers.len() as u64, pointers.len() == expected.len());
         reservation.consume(state, &effects);
         Ok(Shared { count: pointers.len(), held, is_at_limit })
     }

@@ -34,6 +34,13 @@ pub(crate) enum SpaceClass {
     Metadata,
 }
 
+/// Who asks, and for which version: what is reserved for its volume it may use.
+#[derive(Clone, Copy)]
+pub(crate) struct Asker {
+    pub(crate) class: SpaceClass,
+    pub(crate) version: u64,
+}
+
 /// Room that a write has before it begins: its data places, and what its nodes will need.
 pub(crate) struct Reservation {
     pub(crate) runs: Vec<(Place, u64)>,
@@ -104,32 +111,28 @@ pub(crate) fn spare_pairs_kept(pool_blocks: u64) -> usize {
 }
 
 impl Pool {
-    /// Takes room for an operation before it begins, consequences included.
+    /// Takes room for a change of metadata before it begins, consequences included.
     pub(crate) fn reserve(&self, blocks: u64, class: SpaceClass) -> Result<Reservation> {
-        self.reserve_for(blocks, Footprint::ONE_RANGE, class)
+        self.reserve_for(blocks, Footprint::ONE_RANGE, Asker { class, version: 0 })
     }
 
     /// The same, with room for `table_blocks` more blocks of the owner counts' tree.
-    pub(crate) fn reserve_with_table(&self, table_blocks: u64, class: SpaceClass) -> Result<Reservation> {
-        self.reserve_for(0, Footprint::ONE_RANGE.and_table(table_blocks), class)
+    pub(crate) fn reserve_with_table(&self, table_blocks: u64, asker: Asker) -> Result<Reservation> {
+        self.reserve_for(0, Footprint::ONE_RANGE.and_table(table_blocks), asker)
     }
 
-    /// The same, for several ranges.
-    pub(crate) fn reserve_for(
-        &self,
-        blocks: u64,
-        footprint: Footprint,
-        class: SpaceClass,
-    ) -> Result<Reservation> {
+    /// The same, for several ranges of a version.
+    pub(crate) fn reserve_for(&self, blocks: u64, footprint: Footprint, asker: Asker) -> Result<Reservation> {
+        let class = asker.class;
         // Whoever frees space goes first. Others do not overtake those who wait for it.
         let must_queue = class != SpaceClass::Metadata && self.seeking_room.load(Ordering::Acquire) > 0;
         if !must_queue {
-            match self.try_reserve(blocks, footprint, class) {
+            match self.try_reserve(blocks, footprint, asker) {
                 Err(StoreError::NoSpace { .. }) => {}
                 other => return other,
             }
         }
-        let found = self.seek_room(blocks, footprint, class);
+        let found = self.seek_room(blocks, footprint, asker);
         if class == SpaceClass::Host && matches!(found, Err(StoreError::NoSpace { .. })) {
             let mut state = self.state.lock();
             state.refused_since = Some(state.changed);
@@ -138,7 +141,8 @@ impl Pool {
     }
 
     /// Makes points, reaps, and waits for operations under way, until there is room or nothing comes back any more.
-    fn seek_room(&self, blocks: u64, footprint: Footprint, class: SpaceClass) -> Result<Reservation> {
+    fn seek_room(&self, blocks: u64, footprint: Footprint, asker: Asker) -> Result<Reservation> {
+        let class = asker.class;
         // Hosts do not stand behind a transfer, which has to leave them room anyway.
         let _seeking = (class != SpaceClass::Staging).then(|| Seeking::begin(self));
         let rounds_max = if class == SpaceClass::Staging { STAGING_ROUNDS_MAX } else { ROUNDS_MAX };
@@ -146,7 +150,7 @@ impl Pool {
         let _turn = self.room_turn.lock();
         let mut rounds = 0;
         loop {
-            let full = match self.try_reserve(blocks, footprint, class) {
+            let full = match self.try_reserve(blocks, footprint, asker) {
                 Err(full @ StoreError::NoSpace { .. }) => full,
                 other => return other,
             };
@@ -164,7 +168,7 @@ impl Pool {
                     Err(StoreError::NoRoomForPoint { .. }) => return Err(full),
                     result => result?,
                 }
-                match self.try_reserve(blocks, footprint, class) {
+                match self.try_reserve(blocks, footprint, asker) {
                     Err(StoreError::NoSpace { .. }) => {}
                     other => return other,
                 }
@@ -187,18 +191,23 @@ impl Pool {
         }
     }
 
-    fn try_reserve(&self, blocks: u64, footprint: Footprint, class: SpaceClass) -> Result<Reservation> {
+    fn try_reserve(&self, blocks: u64, footprint: Footprint, asker: Asker) -> Result<Reservation> {
         let mut state = self.wait_for_journal()?;
-        self.reserve_in(&mut state, blocks, footprint, class)
+        self.reserve_in(&mut state, blocks, footprint, asker)
     }
 
     /// Room for a host's write, if nobody has to be waited for.
-    pub(crate) fn reserve_at_once(&self, blocks: u64, footprint: Footprint) -> Option<Reservation> {
+    pub(crate) fn reserve_at_once(
+        &self,
+        blocks: u64,
+        footprint: Footprint,
+        version: u64,
+    ) -> Option<Reservation> {
         let mut state = self.state.try_lock()?;
-        if !self.journal_has_room(&state) {
+        if !self.journal_has_room(&state) || !self.fits_at_once(&state, version, blocks) {
             return None;
         }
-        self.reserve_in(&mut state, blocks, footprint, SpaceClass::Host).ok()
+        self.reserve_in(&mut state, blocks, footprint, Asker { class: SpaceClass::Host, version }).ok()
     }
 
     fn reserve_in(
@@ -206,15 +215,18 @@ impl Pool {
         state: &mut State,
         blocks: u64,
         footprint: Footprint,
-        class: SpaceClass,
+        Asker { class, version }: Asker,
     ) -> Result<Reservation> {
         // What a point needs for its own trees is never given away; metadata changes may use half of the reserve,
         // since they are what frees space.
         let system_blocks = self.own_blocks(state);
+        let for_others = |state: &State| {
+            state.reserved_for_others(state.versions.versions.get(&version).map(|v| v.volume))
+        };
         let kept = match class {
             SpaceClass::Metadata => system_blocks,
-            SpaceClass::Host => 2 * system_blocks,
-            SpaceClass::Staging => 2 * system_blocks + self.host_reserve_blocks(),
+            SpaceClass::Host => 2 * system_blocks + for_others(state),
+            SpaceClass::Staging => 2 * system_blocks + self.host_reserve_blocks() + for_others(state),
         };
         let Footprint { leaves, pairs: wanted_pairs } = footprint;
         // The same of pairs: what frees space may use all that no point needs.
@@ -283,11 +295,12 @@ impl Pool {
         self.host_reserve_percent.store(percent.min(100), Ordering::Relaxed);
     }
 
-    /// Bytes that transfers may still stage, and bytes that they leave free for hosts. What the next consistency points will
-    /// free counts as free.
-    pub fn staging_room(&self) -> (u64, u64) {
+    /// Bytes that transfers may still stage for a volume in the pool as it is, and bytes that they leave free for hosts and for what
+    /// is reserved for others. What the next consistency points will free counts as free.
+    pub fn staging_room(&self, volume: &str) -> (u64, u64) {
         let state = self.locked();
-        let reserve = self.host_reserve_blocks();
+        let volume = state.versions.volume_named(volume).map(|v| v.id);
+        let reserve = self.host_reserve_blocks() + state.reserved_for_others(volume);
         let free = state.allocator.free_blocks() + state.allocator.waiting_blocks();
         let kept = 2 * self.own_blocks(&state) + state.promised_blocks() + reserve;
         let block = BLOCK_BYTES as u64;

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Weak};
 
 use farside_format::catalog::{
-    Catalog, Change, MovedHead, Restage, Snapshot, StagedFor, Version, VersionKind, Volume,
+    Catalog, Change, MovedHead, Restage, Snapshot, StagedFor, Version, VersionKind, Volume, VolumeLimits,
 };
 use farside_format::fingerprint::{BLOCK_BYTES, BLOCKS_MAX, level_for};
 use farside_format::{Birth, TreeReference};
@@ -16,6 +16,7 @@ use farside_format::{Birth, TreeReference};
 use crate::delta::{ChangeEffects, Delta};
 use crate::error::{Result, StoreError};
 use crate::snapshot_index::SnapshotIndex;
+use crate::usage::Usage;
 
 /// A version in memory.
 #[derive(Clone)]
@@ -137,8 +138,10 @@ pub(crate) struct Versions {
     pub(crate) versions: BTreeMap<u64, VersionState>,
     /// See [`Catalog::unattributed_blocks_max`].
     pub(crate) unattributed_blocks_max: u64,
-    /// Blocks that the versions of each volume own, deleted ones included.
-    owned_by_volume: HashMap<u64, u64>,
+    /// What the versions of each volume own, deleted ones included.
+    usage: HashMap<u64, Usage>,
+    /// Live volumes for which something is reserved.
+    reserving: Vec<u64>,
     /// The snapshots that live.
     index: SnapshotIndex,
     /// How many were looked at to find others.
@@ -240,7 +243,7 @@ impl Versions {
                 stuck: false,
                 owned_blocks: version.owned_blocks,
             };
-            *versions.owned_by_volume.entry(state.volume).or_default() += state.owned_blocks;
+            versions.usage.entry(state.volume).or_default().gains(state.owned_blocks);
             if version.id >= versions.next_id || versions.versions.insert(state.id, state).is_some() {
                 return Err(inconsistent(format!(
                     "version id {} is used twice or never given out",
@@ -269,6 +272,7 @@ impl Versions {
         }
         let ids: Vec<u64> = versions.versions.keys().copied().collect();
         ids.into_iter().for_each(|id| versions.enter(id));
+        versions.note_reserving();
         Ok(versions)
     }
 
@@ -403,6 +407,7 @@ impl Versions {
                 let id = self.take_id(volume.id)?;
                 self.insert_head(volume.head, id, None, create.size_bytes)?;
                 self.volumes.insert(id, volume);
+                self.note_reserving();
             }
             Change::RenameVolume(rename) => self.volume_mut(rename.volume)?.name.clone_from(&rename.name),
             Change::ResizeHead(resize) => {
@@ -414,6 +419,7 @@ impl Versions {
             }
             Change::DeleteVolume(delete) => {
                 self.volume_mut(delete.volume)?.deleted = true;
+                self.note_reserving();
                 for version in self.versions.values_mut().filter(|v| v.volume == delete.volume) {
                     version.deleted = true;
                 }
@@ -491,7 +497,10 @@ impl Versions {
                 close_epoch(epoch, moves.epoch)?;
             }
             Change::SetReplica(set) => self.volume_mut(set.volume)?.replica.clone_from(&set.replica),
-            Change::SetLimits(set) => self.volume_mut(set.volume)?.limits = set.limits,
+            Change::SetLimits(set) => {
+                self.volume_mut(set.volume)?.limits = set.limits;
+                self.note_reserving();
+            }
             Change::Clone(clone) => {
                 let volume =
                     clone.volume.clone().ok_or_else(|| inconsistent("a clone without description"))?;
@@ -499,6 +508,7 @@ impl Versions {
                 let id = self.take_id(volume.id)?;
                 self.insert_head(volume.head, id, Some(&base), base.size_bytes)?;
                 self.volumes.insert(id, volume);
+                self.note_reserving();
             }
         }
         Ok(())
@@ -600,16 +610,53 @@ impl Versions {
         holder
     }
 
-    /// Blocks that a volume owns, with all its versions.
-    pub(crate) fn owned_by(&self, volume: u64) -> u64 {
-        self.owned_by_volume.get(&volume).copied().unwrap_or(0)
+    /// What a volume takes, with all its versions.
+    pub(crate) fn usage_of(&self, volume: u64) -> Usage {
+        self.usage.get(&volume).copied().unwrap_or_default()
+    }
+
+    /// Of each volume.
+    pub(crate) fn usage_mut(&mut self) -> impl Iterator<Item = &mut Usage> {
+        self.usage.values_mut()
+    }
+
+    /// Something of a version changed; see [`Usage::changed`].
+    pub(crate) fn changed(&mut self, version: u64, blocks: u64, ending: Option<u64>) {
+        if let Some(found) = self.versions.get(&version) {
+            self.usage.entry(found.volume).or_default().changed(blocks, ending);
+        }
+    }
+
+    /// A host was told that the quota of a version's volume is reached.
+    pub(crate) fn refused(&mut self, version: u64) {
+        if let Some(found) = self.versions.get(&version) {
+            self.usage.entry(found.volume).or_default().refused();
+        }
+    }
+
+    /// What is said of the room of a version's volume, with the volume's id; none if nothing is.
+    pub(crate) fn limits_of(&self, version: u64) -> Option<(u64, &VolumeLimits)> {
+        let volume = self.versions.get(&version)?.volume;
+        Some((volume, self.volumes.get(&volume)?.limits.as_ref()?))
+    }
+
+    /// Live volumes for which something is reserved: id and blocks reserved.
+    pub(crate) fn reserving(&self) -> impl Iterator<Item = (u64, u64)> {
+        let reserved =
+            |id: &u64| self.volumes.get(id)?.limits.as_ref().map(|l| (*id, blocks(l.reserve_bytes)));
+        self.reserving.iter().filter_map(reserved)
+    }
+
+    fn note_reserving(&mut self) {
+        let reserves = |v: &&Volume| !v.deleted && v.limits.as_ref().is_some_and(|l| l.reserve_bytes > 0);
+        self.reserving = self.volumes.values().filter(reserves).map(|v| v.id).collect();
     }
 
     /// A version got `blocks` ownerships.
     pub(crate) fn owns(&mut self, version: u64, blocks: u64) {
         if let Some(found) = self.versions.get_mut(&version) {
             found.owned_blocks += blocks;
-            *self.owned_by_volume.entry(found.volume).or_default() += blocks;
+            self.usage.entry(found.volume).or_default().gains(blocks);
         }
     }
 
@@ -623,9 +670,7 @@ impl Versions {
             );
             let ended = blocks.min(found.owned_blocks);
             found.owned_blocks -= ended;
-            if let Some(all) = self.owned_by_volume.get_mut(&found.volume) {
-                *all = all.saturating_sub(ended);
-            }
+            self.usage.entry(found.volume).or_default().loses(ended);
         }
     }
 
@@ -645,9 +690,7 @@ impl Versions {
     pub(crate) fn remove_reaped(&mut self, id: u64, child: Option<u64>) -> Result<()> {
         let reaped =
             self.versions.remove(&id).ok_or_else(|| inconsistent(format!("version {id} is gone")))?;
-        if let Some(all) = self.owned_by_volume.get_mut(&reaped.volume) {
-            *all = all.saturating_sub(reaped.owned_blocks);
-        }
+        self.usage.entry(reaped.volume).or_default().loses(reaped.owned_blocks);
         if let Some(child) = child {
             self.version_mut(child)?.parent = reaped.parent;
             self.owns(child, reaped.owned_blocks);
@@ -655,7 +698,7 @@ impl Versions {
         let volume_is_empty = !self.versions.values().any(|v| v.volume == reaped.volume);
         if volume_is_empty {
             self.volumes.remove(&reaped.volume);
-            self.owned_by_volume.remove(&reaped.volume);
+            self.usage.remove(&reaped.volume);
         }
         Ok(())
     }

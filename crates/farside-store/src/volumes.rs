@@ -204,27 +204,43 @@ impl Pool {
 
     /// Makes a thin volume.
     pub fn create_volume(&self, name: &str, size_bytes: u64) -> Result<VolumeStatus> {
+        self.create_volume_with(name, size_bytes, VolumeLimits::default())
+    }
+
+    /// Makes a thin volume with limits of its room.
+    ///
+    /// # Errors
+    /// Besides those of any volume, those of [`Pool::set_limits`]. There is no volume then.
+    pub fn create_volume_with(
+        &self,
+        name: &str,
+        size_bytes: u64,
+        limits: VolumeLimits,
+    ) -> Result<VolumeStatus> {
         check_size(size_bytes)?;
         self.release(self.reserve(0, SpaceClass::Metadata)?);
         let uuid = Uuid::from_bytes(self.options.randomness.uuid_bytes());
         let created_at = self.options.clock.now();
-        self.change(|state| {
-            if state.versions.volume_named(name).is_some() {
-                return Err(StoreError::Exists(format!("volume {name}")));
-            }
-            let id = state.versions.next_id.max(1);
-            let volume = Volume {
-                id,
-                uuid: uuid.as_bytes().to_vec(),
-                name: name.into(),
-                family: id,
-                head: id + 1,
-                created_at: created_at.0,
-                replica: None,
-                deleted: false,
-                limits: None,
-            };
-            Ok((Change::CreateVolume(CreateVolume { volume: Some(volume), size_bytes }), ()))
+        self.settled_if_refused(|| {
+            self.change(|state| {
+                if state.versions.volume_named(name).is_some() {
+                    return Err(StoreError::Exists(format!("volume {name}")));
+                }
+                self.check_limits(state, None, &VolumeLimits::default(), &limits)?;
+                let id = state.versions.next_id.max(1);
+                let volume = Volume {
+                    id,
+                    uuid: uuid.as_bytes().to_vec(),
+                    name: name.into(),
+                    family: id,
+                    head: id + 1,
+                    created_at: created_at.0,
+                    replica: None,
+                    deleted: false,
+                    limits: limits.encode(),
+                };
+                Ok((Change::CreateVolume(CreateVolume { volume: Some(volume), size_bytes }), ()))
+            })
         })?;
         self.volume(name)
     }
@@ -536,7 +552,7 @@ fn volume_status(state: &State, volume: &Volume) -> VolumeStatus {
             broken_off: r.broken_off,
         }),
         snapshots: state.versions.count_snapshots(volume.id),
-        occupied_bytes: state.versions.owned_by(volume.id) * BLOCK_BYTES as u64,
+        occupied_bytes: state.versions.usage_of(volume.id).alive() * BLOCK_BYTES as u64,
         limits: VolumeLimits::of(volume.limits.as_ref()),
     }
 }

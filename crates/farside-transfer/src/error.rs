@@ -36,10 +36,10 @@ pub enum TransferError {
     },
     /// What a snapshot brings does not fit into the pool here.
     #[error(
-        "{snapshot} brings {}, and pool {pool} has room for {} of it, beside {} that are kept free for hosts \
-         (replicas.reserve_percent). Nothing of it was transferred and the replica is unchanged. It is tried again when \
-         there is room, and now and then in case it has become less. To make room: farside snapshot delete, or a larger pool",
-        mebibytes(*needed_bytes), mebibytes(*room_bytes), mebibytes(*reserve_bytes)
+        "{snapshot} brings {}, and {}. Nothing of it was transferred and the replica is unchanged. It is tried again when \
+         there is room, and now and then in case it has become less. To make room: farside snapshot delete, or {}",
+        mebibytes(*needed_bytes), why_no_room(pool, *room_bytes, *reserve_bytes, *quota_bytes),
+        if quota_bytes.is_some() { "farside volume set --quota" } else { "a larger pool" }
     )]
     NoRoom {
         /// The snapshot's name at the source.
@@ -52,6 +52,8 @@ pub enum TransferError {
         room_bytes: u64,
         /// Bytes that are kept free for hosts.
         reserve_bytes: u64,
+        /// The quota of the replica's volume, where that is what leaves no more.
+        quota_bytes: Option<u64>,
     },
     /// The source gave up.
     #[error("the source stopped the transfer: {message}; the replica is unchanged")]
@@ -116,7 +118,7 @@ impl TransferError {
 
     /// Whether the pool here ran full under it.
     pub(crate) fn is_no_space(&self) -> bool {
-        matches!(self, TransferError::Engine(EngineError::NoSpace { .. }))
+        matches!(self, TransferError::Engine(EngineError::NoSpace { .. } | EngineError::OverQuota(_)))
     }
 
     /// Whether there was no room for it here, known before or found out.
@@ -127,6 +129,19 @@ impl TransferError {
     /// Whether the same step, sent again without using the base as prefix, may well arrive.
     pub(crate) fn is_about_prefix(&self) -> bool {
         matches!(self, TransferError::Frame(e) if e.is_about_prefix())
+    }
+}
+
+fn why_no_room(pool: &str, room_bytes: u64, reserve_bytes: u64, quota_bytes: Option<u64>) -> String {
+    let room = mebibytes(room_bytes);
+    match quota_bytes {
+        Some(quota) => {
+            format!("the quota of the replica ({}) leaves room for {room} of it", mebibytes(quota))
+        }
+        None => format!(
+            "pool {pool} has room for {room} of it, beside {} that are kept free for hosts (replicas.reserve_percent)",
+            mebibytes(reserve_bytes)
+        ),
     }
 }
 

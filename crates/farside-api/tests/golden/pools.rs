@@ -21,6 +21,7 @@ fn pools_and_volumes() {
             warning: Some("95 %".into()),
             volumes: None,
             volume_bytes: None,
+            reserved_bytes: Some(8192),
             corrupt_blocks: None,
             staged: None,
             staged_bytes: None,
@@ -33,6 +34,7 @@ fn pools_and_volumes() {
             "name": "p", "uuid": null, "path": "/srv/p", "state": "failed", "error": "no superblock",
             "advice": "farside pool reopen p", "size_bytes": null, "used_bytes": null, "reclaimable_bytes": null,
             "free_bytes": null, "room": "nearly-full", "room_bytes": 4096, "warning": "95 %", "volumes": null, "volume_bytes": null,
+            "reserved_bytes": 8192,
             "corrupt_blocks": null, "staged": null, "staged_bytes": null, "quarantined": null,
             "unattributed_bytes_max": null, "path_lost": null, "scrub": null
         }),
@@ -53,11 +55,19 @@ fn pools_and_volumes() {
             rights_of: vec!["b".into()],
             hosts: vec![VolumeHost { host: "web1".into(), read_only: true }],
             quarantined: None,
+            occupied_bytes: Some(8192),
+            quota_bytes: Some(1 << 20),
+            room: Some(PoolRoom::Enough),
+            warning: None,
+            reserve_bytes: Some(4096),
+            autogrow: Some(Autogrow { to_bytes: 1 << 40, step_bytes: Some(1 << 30) }),
         },
         json!({
             "name": "p/v", "uuid": ID, "size_bytes": 1_073_741_824, "referenced_bytes": 4096, "snapshots": 2,
             "side_branches": 1, "replica": false, "writable": true, "why": null, "writers": 1, "readers": 0, "rights_of": ["b"],
-            "hosts": [{"host": "web1", "read_only": true}], "quarantined": null
+            "hosts": [{"host": "web1", "read_only": true}], "quarantined": null,
+            "occupied_bytes": 8192, "quota_bytes": 1_048_576, "room": "enough", "warning": null, "reserve_bytes": 4096,
+            "autogrow": {"to_bytes": 1_099_511_627_776_u64, "step_bytes": 1_073_741_824}
         }),
     );
 }

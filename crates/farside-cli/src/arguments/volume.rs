@@ -1,22 +1,77 @@
 //! Arguments of `farside volume`.
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
+use farside_api::Autogrow;
 
 use super::destructive::Destructive;
 use super::names::{VolumeName, parse_label};
 use crate::quantities::parse_size;
 
+/// How much of its pool a volume may take, and how far it grows.
+#[derive(Debug, Default, Args)]
+pub struct Limits {
+    /// What it may occupy with all its snapshots: a size, or none
+    #[arg(long, value_name = "SIZE|none", value_parser = parse_limit)]
+    pub quota: Option<u64>,
+    /// What is kept for it and its snapshots, whoever else fills the pool: a size, or none
+    #[arg(long, value_name = "SIZE|none", value_parser = parse_limit)]
+    pub reserve: Option<u64>,
+    /// Grow by itself up to this size, by a step (a tenth of it otherwise) whenever 90 % are written; or off
+    #[arg(long, value_name = "SIZE[,step=SIZE]|off", value_parser = parse_autogrow)]
+    pub autogrow: Option<Autogrow>,
+}
+
+/// 0 for none.
+fn parse_limit(text: &str) -> Result<u64, String> {
+    match text {
+        "none" => Ok(0),
+        size => parse_size(size).map_err(|error| format!("{error}; or none")),
+    }
+}
+
+fn parse_autogrow(text: &str) -> Result<Autogrow, String> {
+    if text == "off" {
+        return Ok(Autogrow { to_bytes: 0, step_bytes: None });
+    }
+    let (to, step) = match text.split_once(',') {
+        None => (text, None),
+        Some((to, rest)) => match rest.strip_prefix("step=") {
+            Some(step) => (to, Some(step)),
+            None => return Err(String::from("use for example 2T, 2T,step=10G or off")),
+        },
+    };
+    Ok(Autogrow { to_bytes: parse_size(to)?, step_bytes: step.map(parse_size).transpose()? })
+}
+
 /// `farside volume`.
 #[derive(Debug, Subcommand)]
 pub enum Volume {
     /// Create a thin volume
-    #[command(after_help = "Example:\n  farside volume create p/db --size 10G")]
+    #[command(
+        after_help = "Examples:\n  farside volume create p/db --size 10G\n  farside volume create p/db --size 10G --quota 15G \
+                      --reserve 5G\n  farside volume create p/db --size 10G --autogrow 2T,step=10G"
+    )]
     Create {
         /// POOL/VOL
         name: VolumeName,
         /// Size of the volume, a multiple of 4096 bytes
         #[arg(long, value_parser = parse_size)]
         size: u64,
+        /// What it may take of its pool.
+        #[command(flatten)]
+        limits: Limits,
+    },
+    /// Change how much of its pool a volume may take, and how far it grows
+    #[command(
+        after_help = "It takes effect at once; hosts notice nothing.\n\nExamples:\n  farside volume set p/db --quota 50G\n  farside \
+                      volume set p/db --reserve none\n  farside volume set p/db --autogrow 2T,step=10G"
+    )]
+    Set {
+        /// POOL/VOL
+        name: VolumeName,
+        /// What it may take of its pool.
+        #[command(flatten)]
+        limits: Limits,
     },
     /// List volumes
     #[command(after_help = "Example:\n  farside volume list --json")]

@@ -144,6 +144,7 @@ fn listing(pools: &[Pool]) -> String {
         Column::Right("used"),
         Column::Right("free"),
         Column::Left("room"),
+        Column::Right("reserved"),
         Column::Right("volumes"),
         Column::Left("path"),
         Column::Left("error"),
@@ -156,6 +157,7 @@ fn listing(pools: &[Pool]) -> String {
             or_dash(pool.used_bytes, size),
             or_dash(pool.free_bytes, size),
             or_dash(pool.room, |room| room_word(room).into()),
+            or_dash(pool.reserved_bytes, size),
             or_dash(pool.volumes, |n| n.to_string()),
             pool.path.clone(),
             pool.error.clone().unwrap_or_default(),
@@ -173,7 +175,7 @@ fn state(state: PoolState) -> &'static str {
     }
 }
 
-fn room_word(room: PoolRoom) -> &'static str {
+pub(super) fn room_word(room: PoolRoom) -> &'static str {
     match room {
         PoolRoom::Enough => "enough",
         PoolRoom::Filling => "filling",
@@ -208,6 +210,10 @@ fn status(pool: &Pool) -> String {
         ("reclaimable", or_dash(pool.reclaimable_bytes, size)),
         ("free", or_dash(pool.free_bytes, size)),
         ("room", room(pool)),
+        (
+            "reserved",
+            or_dash(pool.reserved_bytes, |bytes| format!("{} for volumes, and not used", size(bytes))),
+        ),
         ("volumes", volumes(pool)),
         ("staged", or_dash(pool.staged_bytes, size)),
         ("quarantined", or_dash(pool.quarantined.as_deref(), quarantine::bytes)),

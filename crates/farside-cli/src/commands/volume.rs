@@ -1,21 +1,24 @@
 //! `farside volume`.
 
-use farside_api::{CreateVolume, ErrorBody, ErrorCode, Rename, ResizeVolume, Volume, VolumeHost};
+use farside_api::{
+    Autogrow, CreateVolume, ErrorBody, ErrorCode, Rename, ResizeVolume, SetVolume, Volume, VolumeHost,
+};
 use reqwest::Method;
 
 use super::context::{Context, Failed};
+use super::pool::room_word;
 use super::{dedup, quarantine};
 use crate::arguments::destructive::Destructive;
 use crate::arguments::names::VolumeName;
-use crate::arguments::volume::Volume as Verb;
+use crate::arguments::volume::{Limits, Volume as Verb};
 use crate::confirm::{DestructiveRequest, Impact, carry_out};
 use crate::output::{Column, details, or_dash, table};
 use crate::quantities::size;
 
 pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
     match verb {
-        Verb::Create { name, size } => {
-            let request = CreateVolume { name: name.to_string(), size_bytes: size };
+        Verb::Create { name, size, limits } => {
+            let request = CreateVolume { name: name.to_string(), size_bytes: size, limits: set(&limits) };
             let volume: Volume = context.client.post(&["volumes"], &request).await?;
             context.show(&volume, |v| format!("volume {} created\n", v.name));
         }
@@ -27,6 +30,20 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
         Verb::Status { name } => {
             let volume: Volume = context.client.get(&path(&name)).await?;
             context.show(&volume, status);
+        }
+        Verb::Set { name, limits } => {
+            let request = set(&limits);
+            if request == SetVolume::default() {
+                return Err(ErrorBody::new(ErrorCode::WrongUsage, "nothing to change")
+                    .hint("give --quota, --reserve or --autogrow"));
+            }
+            let path = ["volumes", &name.pool, &name.volume, "limits"];
+            let volume: Volume = context.client.post(&path, &request).await?;
+            context.show(&volume, |v| {
+                let said = |bytes| or_dash(bytes, size);
+                let (quota, reserve) = (said(v.quota_bytes), said(v.reserve_bytes));
+                format!("volume {}: quota {quota}, reserved {reserve}, grows {}\n", v.name, autogrow(v))
+            });
         }
         Verb::Resize { name, size, destructive } => {
             resize(&context, name, size, destructive).await?;
@@ -88,6 +105,28 @@ async fn resize(
     Ok(())
 }
 
+fn set(limits: &Limits) -> SetVolume {
+    SetVolume { quota_bytes: limits.quota, reserve_bytes: limits.reserve, autogrow: limits.autogrow }
+}
+
+fn autogrow(volume: &Volume) -> String {
+    let grows = |autogrow: Autogrow| match autogrow.step_bytes {
+        Some(step) => format!("by itself to {}, by {}", size(autogrow.to_bytes), size(step)),
+        None => format!("by itself to {}", size(autogrow.to_bytes)),
+    };
+    volume.autogrow.map_or_else(|| "not by itself".into(), grows)
+}
+
+/// What it occupies of its quota, and what that means.
+fn quota(volume: &Volume) -> String {
+    let of = or_dash(volume.quota_bytes, size);
+    match (volume.room, &volume.warning) {
+        (Some(room), Some(warning)) => format!("{of}, {}: {warning}", room_word(room)),
+        (Some(room), None) => format!("{of}, {}", room_word(room)),
+        (None, _) => of,
+    }
+}
+
 fn path(name: &VolumeName) -> [&str; 3] {
     ["volumes", &name.pool, &name.volume]
 }
@@ -97,6 +136,9 @@ fn listing(volumes: &[Volume]) -> String {
         Column::Left("name"),
         Column::Right("size"),
         Column::Right("referenced"),
+        Column::Right("occupied"),
+        Column::Right("quota"),
+        Column::Left("room"),
         Column::Right("snapshots"),
         Column::Left("role"),
     ];
@@ -105,6 +147,9 @@ fn listing(volumes: &[Volume]) -> String {
             volume.name.clone(),
             size(volume.size_bytes),
             or_dash(volume.referenced_bytes, size),
+            or_dash(volume.occupied_bytes, size),
+            or_dash(volume.quota_bytes, size),
+            or_dash(volume.room, |room| room_word(room).into()),
             volume.snapshots.to_string(),
             role(volume).into(),
         ]
@@ -145,6 +190,10 @@ fn status(volume: &Volume) -> String {
         ("uuid", volume.uuid.to_string()),
         ("size", size(volume.size_bytes)),
         ("referenced", or_dash(volume.referenced_bytes, size)),
+        ("occupied", format!("{} with all snapshots", or_dash(volume.occupied_bytes, size))),
+        ("quota", quota(volume)),
+        ("reserved", or_dash(volume.reserve_bytes, size)),
+        ("grows", autogrow(volume)),
         ("snapshots", snapshots(volume)),
         ("role", role(volume).into()),
         ("why", or_dash(volume.why.clone(), |why| why)),

@@ -1,5 +1,6 @@
 //! `/metrics` for Prometheus, `/healthz` for whoever asks whether to page somebody.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -8,11 +9,12 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use farside_api::{Pool, PoolRoom, PoolState};
+use farside_store::VolumeStatus;
 use serde_json::json;
 
 use super::error::ApiError;
 use super::handler::Shared;
-use crate::metrics::Present;
+use crate::metrics::{Present, VolumeRoom};
 use crate::peers;
 use crate::site::Site;
 
@@ -23,6 +25,7 @@ pub(super) fn routes() -> Router<Arc<Site>> {
 async fn metrics(State(site): Shared) -> Result<Response, ApiError> {
     let page = site.metrics.render(&Present {
         pools: site.pools.list(),
+        volumes: volumes(&site),
         scrubs: site.scrubs.list(),
         dedups: site.dedups.list(&site.pools.open_pools()),
         mirrors: site.mirrors.list().await?,
@@ -34,6 +37,23 @@ async fn metrics(State(site): Shared) -> Result<Response, ApiError> {
         log_lines_lost: site.log.lost_lines(),
     });
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], page).into_response())
+}
+
+/// What each volume takes of its pool.
+fn volumes(site: &Site) -> Vec<VolumeRoom> {
+    let of_pool = |(pool_name, pool): (String, Arc<farside_store::Pool>)| {
+        let mut levels: BTreeMap<String, PoolRoom> =
+            site.pools.quotas(&pool_name).into_iter().map(|seen| (seen.volume, seen.level)).collect();
+        let room = |volume: VolumeStatus| VolumeRoom {
+            room: levels.remove(&volume.name),
+            name: format!("{pool_name}/{}", volume.name),
+            occupied_bytes: volume.occupied_bytes,
+            quota_bytes: volume.limits.quota_bytes,
+            reserve_bytes: volume.limits.reserve_bytes,
+        };
+        pool.volumes().into_iter().map(room).collect::<Vec<_>>()
+    };
+    site.pools.open_pools().into_iter().flat_map(of_pool).collect()
 }
 
 /// 200 if everything serves, 503 with the reasons if not. Warnings change neither.
@@ -49,7 +69,13 @@ async fn healthz(State(site): Shared) -> Response {
 pub(super) fn warnings(site: &Site) -> Vec<String> {
     let late = |pool: &Pool| pool.room.is_some_and(|room| room >= PoolRoom::NearlyFull);
     let pools = site.pools.list().into_iter().filter(late);
-    pools.filter_map(|pool| Some(format!("pool {}: {}", pool.name, pool.warning?))).collect()
+    let pools = pools.filter_map(|pool| Some(format!("pool {}: {}", pool.name, pool.warning?)));
+    let volumes = site.pools.open_pools().into_iter().flat_map(|(pool, _)| {
+        let late = site.pools.quotas(&pool).into_iter().filter(|seen| seen.level >= PoolRoom::NearlyFull);
+        late.filter_map(|seen| Some(format!("volume {pool}/{}: {}", seen.volume, seen.warning(&pool)?)))
+            .collect::<Vec<_>>()
+    });
+    pools.chain(volumes).collect()
 }
 
 /// Why somebody has to look after the site. Lag and sessions are no matter of this: the replica's site goes on serving what it has.

@@ -6,11 +6,11 @@ use std::time::Instant;
 use axum::extract::{Path, State};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use farside_api::{CreateVolume, ErrorBody, ErrorCode, Plan, Rename, ResizeVolume, Volume};
+use farside_api::{CreateVolume, ErrorBody, ErrorCode, Plan, Rename, ResizeVolume, SetVolume, Volume};
 use farside_engine::VolumeName;
 use farside_peer::PeerId;
 use farside_platform::BLOCK_BYTES;
-use farside_store::{Pool, StoreError, VOLUME_BYTES_MAX, Version, VolumeStatus};
+use farside_store::{Autogrow, Pool, StoreError, VOLUME_BYTES_MAX, Version, VolumeLimits, VolumeStatus};
 use serde::Deserialize;
 
 use super::error::{Body, Query};
@@ -29,6 +29,7 @@ pub(super) fn routes() -> Router<Arc<Site>> {
         .route("/volumes/{pool}/{volume}", get(status).delete(delete))
         .route("/volumes/{pool}/{volume}/resize", post(resize))
         .route("/volumes/{pool}/{volume}/rename", post(rename))
+        .route("/volumes/{pool}/{volume}/limits", post(set_limits))
 }
 
 #[derive(Debug, Deserialize)]
@@ -84,7 +85,9 @@ async fn create(State(site): Shared, Body(request): Body<CreateVolume>) -> Answe
     check_size(request.size_bytes)?;
     let pool = site.pools.get(&name.pool)?;
     let (volume, made) = (name.volume.clone(), Arc::clone(&pool));
-    site.blocking.run(move || made.create_volume(&volume, request.size_bytes)).await?;
+    let mut limits = VolumeLimits::default();
+    apply(&mut limits, &request.limits, request.size_bytes);
+    site.blocking.run(move || made.create_volume_with(&volume, request.size_bytes, limits)).await?;
     rights_follow(&site, &name.pool, &pool).await;
     Ok(Json(look(&site, &name)?))
 }
@@ -124,6 +127,40 @@ async fn resize(
     let volume = name.volume.clone();
     site.blocking.run(move || pool.resize_volume(&volume, request.size_bytes)).await?;
     Ok(Outcome::Done(look(&site, &name)?))
+}
+
+/// Changes what is said of a volume's room, at once: open connections notice nothing.
+async fn set_limits(
+    State(site): Shared,
+    Path((pool, volume)): Path<(String, String)>,
+    Body(request): Body<SetVolume>,
+) -> Answer<Volume> {
+    let name = name_of(pool, volume)?;
+    let size_bytes = look(&site, &name)?.size_bytes;
+    let pool = site.pools.get(&name.pool)?;
+    let volume = name.volume.clone();
+    let limits = site
+        .blocking
+        .run(move || pool.set_limits(&volume, |limits| apply(limits, &request, size_bytes)))
+        .await?;
+    tracing::info!(volume = %name, ?limits, "what the volume may take of its pool was changed on request");
+    Ok(Json(look(&site, &name)?))
+}
+
+/// Changes limits as a request says, of a volume of this size.
+fn apply(limits: &mut VolumeLimits, request: &SetVolume, size_bytes: u64) {
+    let said = |bytes: u64| (bytes > 0).then_some(bytes);
+    if let Some(bytes) = request.quota_bytes {
+        limits.quota_bytes = said(bytes);
+    }
+    if let Some(bytes) = request.reserve_bytes {
+        limits.reserve_bytes = said(bytes);
+    }
+    if let Some(autogrow) = request.autogrow {
+        // A tenth of the volume, in whole MiB.
+        let step_bytes = autogrow.step_bytes.unwrap_or((size_bytes / 10).max(1).next_multiple_of(1 << 20));
+        limits.autogrow = said(autogrow.to_bytes).map(|to_bytes| Autogrow { to_bytes, step_bytes });
+    }
 }
 
 async fn rename(
@@ -225,6 +262,10 @@ fn document(site: &Site, pool_name: &str, pool: &Pool, status: VolumeStatus) -> 
         )),
         None => site.exports.fenced(&name),
     };
+    let quota = status
+        .limits
+        .quota_bytes
+        .and_then(|_| site.pools.quotas(pool_name).into_iter().find(|seen| seen.volume == name.volume));
     let rights_of = site.rights.on_volume(&name, status.uuid).into_iter();
     let mut rights_of: Vec<_> = rights_of.map(|peer| peers::name_of(&site.node, peer)).collect();
     rights_of.sort();
@@ -243,6 +284,15 @@ fn document(site: &Site, pool_name: &str, pool: &Pool, status: VolumeStatus) -> 
         writers: connections.writers as u64,
         readers: (connections.readers + connections.fenced) as u64,
         quarantined: None,
+        occupied_bytes: Some(status.occupied_bytes),
+        quota_bytes: status.limits.quota_bytes,
+        room: quota.as_ref().map(|seen| seen.level),
+        warning: quota.and_then(|seen| seen.warning(pool_name)),
+        reserve_bytes: status.limits.reserve_bytes,
+        autogrow: status.limits.autogrow.map(|autogrow| farside_api::Autogrow {
+            to_bytes: autogrow.to_bytes,
+            step_bytes: Some(autogrow.step_bytes),
+        }),
     }
 }
 

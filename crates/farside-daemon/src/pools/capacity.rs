@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 /// How often it is looked at.
 pub(super) const LOOK_AT_ROOM_EVERY: Duration = Duration::from_secs(1);
 /// A consistency point is asked for at most so often: one costs two syncs of the device, which hosts feel.
-const SETTLE_EVERY: Duration = Duration::from_secs(10);
+pub(super) const SETTLE_EVERY: Duration = Duration::from_secs(10);
 /// What is left of a pool that is *filling*, at most: a fifth of it.
 const FILLING: u64 = 5;
 /// And of one that is *nearly full*: a twentieth.
@@ -35,7 +35,7 @@ fn level_of(size_bytes: u64, left_bytes: u64) -> PoolRoom {
 }
 
 /// The level that follows one.
-fn next_level(before: PoolRoom, room: &Room) -> PoolRoom {
+pub(super) fn next_level(before: PoolRoom, room: &Room) -> PoolRoom {
     let Room { size_bytes, for_hosts_bytes, unsettled_bytes, refuses_hosts, .. } = *room;
     let surely = level_of(size_bytes, for_hosts_bytes.saturating_add(unsettled_bytes).min(size_bytes));
     let still = level_of(size_bytes, for_hosts_bytes.saturating_sub(size_bytes / SLACK));
@@ -45,7 +45,7 @@ fn next_level(before: PoolRoom, room: &Room) -> PoolRoom {
 }
 
 /// Whether a consistency point may change the level.
-fn may_change(level: PoolRoom, room: &Room) -> bool {
+pub(super) fn may_change(level: PoolRoom, room: &Room) -> bool {
     room.may_settle && (level > PoolRoom::Enough || level_of(room.size_bytes, room.for_hosts_bytes) > level)
 }
 

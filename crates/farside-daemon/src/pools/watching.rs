@@ -9,6 +9,7 @@ use farside_platform::Found;
 
 use super::away::{Away, away};
 use super::capacity::LOOK_AT_ROOM_EVERY;
+use super::quotas::SeenQuota;
 use super::{Content, Opened, Pools, Slot};
 
 /// How often.
@@ -26,10 +27,13 @@ impl Pools {
     /// Looks how much room open pools have, for as long as the site lives.
     pub(crate) async fn keep_looking_at_room(self: Arc<Self>) {
         loop {
-            for (name, _, Opened { pool, room, .. }) in self.all_opened() {
+            for (name, _, Opened { pool, room, quotas, .. }) in self.all_opened() {
                 if pool.status().failed.is_none() {
                     room.look(&name, &pool);
                     room.settle_if_it_helps(&pool);
+                    quotas.look(&name, &pool);
+                    quotas.settle_if_it_helps(&pool);
+                    quotas.grow(&name, &pool);
                 }
             }
             tokio::time::sleep(LOOK_AT_ROOM_EVERY).await;
@@ -78,6 +82,15 @@ impl Pools {
             )
             .hint(advice)),
         }
+    }
+
+    /// Volumes of a pool that have a quota, as they are now.
+    pub(crate) fn quotas(&self, pool: &str) -> Vec<SeenQuota> {
+        let opened = match self.slots.read().get(pool) {
+            Some(Slot { content: Content::Open(opened), .. }) => opened.clone(),
+            _ => return Vec::new(),
+        };
+        opened.quotas.look(pool, &opened.pool)
     }
 
     fn all_opened(&self) -> Vec<(String, String, Opened)> {

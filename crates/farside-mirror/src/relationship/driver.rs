@@ -441,8 +441,8 @@ impl Driver {
 
     /// Bytes that may be staged in the pool here; none if the engine cannot tell.
     async fn staging_room(&self) -> Option<u64> {
-        let (engine, pool) = (self.parts.engine.clone(), self.relationship.destination.pool.clone());
-        blocking(move || engine.staging_room(&pool)).await.ok().flatten().map(|room| room.room_bytes)
+        let (engine, volume) = (self.parts.engine.clone(), self.relationship.destination.clone());
+        blocking(move || engine.staging_room(&volume)).await.ok().flatten().map(|room| room.room_bytes)
     }
 
     /// Whether a transfer of this relationship has left something to go on with.

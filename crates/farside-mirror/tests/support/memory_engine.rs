@@ -727,10 +727,10 @@ impl Engine for MemoryEngine {
         self.with(name, |volume| volume.image(snapshot)?.fingerprints(first, count))
     }
 
-    fn staging_room(&self, _: &str) -> Result<Option<StagingRoom>, EngineError> {
+    fn staging_room(&self, _: &VolumeName) -> Result<Option<StagingRoom>, EngineError> {
         let Some(room) = self.faults.lock().staging_room else { return Ok(None) };
         let room_bytes = room.saturating_sub(self.staged_bytes());
-        Ok(Some(StagingRoom { room_bytes, reserve_bytes: 0 }))
+        Ok(Some(StagingRoom { room_bytes, reserve_bytes: 0, quota_bytes: None }))
     }
 
     fn abandon_staged(&self, name: &VolumeName) -> Result<usize, EngineError> {

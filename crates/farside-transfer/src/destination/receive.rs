@@ -61,6 +61,8 @@ pub(crate) struct Room {
     pub(crate) room_bytes: u64,
     /// Bytes that are kept free for hosts.
     pub(crate) reserve_bytes: u64,
+    /// The quota of the replica's volume, where that is what leaves no more.
+    pub(crate) quota_bytes: Option<u64>,
 }
 
 /// Receives all of a step into `staged` and adds it to `report`. What it cost on the wire is added to `wire` however
@@ -287,6 +289,7 @@ async fn apply_messages(
                             needed_bytes: scanned.changed_bytes,
                             room_bytes: room.room_bytes,
                             reserve_bytes: room.reserve_bytes,
+                            quota_bytes: room.quota_bytes,
                         });
                     }
                     report.scan_seconds += scanned.scan_nanos as f64 / 1e9;

@@ -120,9 +120,8 @@ pub(crate) fn fate(error: &TransferError) -> Fate {
         TransferError::Session(_) | TransferError::Aborted => Fate::Kept,
         TransferError::Engine(EngineError::Io(_)) => Fate::Kept,
         // The newest version may be smaller than this one, and would never be reached through it.
-        TransferError::Engine(EngineError::NoSpace { .. }) | TransferError::NoRoom { .. } => {
-            Fate::KeptForAnother
-        }
+        TransferError::Engine(EngineError::NoSpace { .. } | EngineError::OverQuota(_))
+        | TransferError::NoRoom { .. } => Fate::KeptForAnother,
         TransferError::SourceFailed { code, .. } => match code.as_str() {
             "corrupt" | "failed" | "not-found" => Fate::KeptForAnother,
             _ => Fate::Kept,

@@ -439,13 +439,19 @@ impl Transfer {
     /// Room for the data of a step that goes on with `staged`; none if the engine cannot tell. What is staged counts: it is of the
     /// step, or goes when the step is staged in its place.
     async fn room(&self, staged: &Arc<dyn StagedVersion>, held: Held, base: Option<Uuid>) -> Option<Room> {
-        let (engine, pool, staged) =
-            (self.engine.clone(), self.replica.destination.pool.clone(), staged.clone());
+        let (engine, volume, staged) =
+            (self.engine.clone(), self.replica.destination.clone(), staged.clone());
         let asked = blocking(move || {
-            let Some(room) = engine.staging_room(&pool)? else { return Ok(None) };
+            let Some(room) = engine.staging_room(&volume)? else { return Ok(None) };
             let staged_bytes = if held == Held::None { 0 } else { data_bytes(&*staged, base)? };
-            let room_bytes = (room.room_bytes - room.room_bytes / NODES_PART).saturating_add(staged_bytes);
-            Ok::<_, TransferError>(Some(Room { room_bytes, reserve_bytes: room.reserve_bytes }))
+            // A quota counts data alone.
+            let for_nodes = if room.quota_bytes.is_some() { 0 } else { room.room_bytes / NODES_PART };
+            let room_bytes = (room.room_bytes - for_nodes).saturating_add(staged_bytes);
+            Ok::<_, TransferError>(Some(Room {
+                room_bytes,
+                reserve_bytes: room.reserve_bytes,
+                quota_bytes: room.quota_bytes,
+            }))
         });
         asked.await.unwrap_or_else(|error| {
             tracing::warn!(transfer = %self.id, "cannot tell whether the pool has room; the transfer begins and sees: \
@@ -468,8 +474,8 @@ impl Transfer {
     /// Waits until what was thrown away has come free, as far as it is needed.
     async fn wait_for_room(&self, needed_bytes: u64) -> Result<(), TransferError> {
         for _ in 0..ROOM_WAITS_MAX {
-            let (engine, pool) = (self.engine.clone(), self.replica.destination.pool.clone());
-            let room = blocking(move || engine.staging_room(&pool)).await?;
+            let (engine, volume) = (self.engine.clone(), self.replica.destination.clone());
+            let room = blocking(move || engine.staging_room(&volume)).await?;
             if room.is_none_or(|room| room.room_bytes - room.room_bytes / NODES_PART >= needed_bytes) {
                 break;
             }
