@@ -35,7 +35,8 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
             let request = set(&limits);
             if request == SetVolume::default() {
                 return Err(ErrorBody::new(ErrorCode::WrongUsage, "nothing to change")
-                    .hint("give --quota, --reserve or --autogrow"));
+                    .hint("give --quota, --reserve or --autogrow")
+                    .into());
             }
             let path = ["volumes", &name.pool, &name.volume, "limits"];
             let volume: Volume = context.client.post(&path, &request).await?;

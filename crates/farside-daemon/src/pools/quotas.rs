@@ -9,8 +9,8 @@ use farside_api::PoolRoom;
 use farside_store::{Pool, Room, VolumeStatus};
 use parking_lot::Mutex;
 
-use super::capacity::{SETTLE_EVERY, may_change, next_level};
 use super::autogrow;
+use super::capacity::{SETTLE_EVERY, may_change, next_level};
 
 /// A volume with a quota, as it was seen.
 pub(crate) struct SeenQuota {

@@ -439,7 +439,8 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let socket = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let stream = Arc::new(Mutex::new(socket));
-        let stats = TcpFigures { stream: Arc::downgrade(&stream), is_v6: false, rates: Mutex::default() };
+        let held = Held { options: SocketOptions::default(), of_path: None, heeds_losses: false };
+        let stats = TcpFigures { stream: Arc::downgrade(&stream), is_v6: false, held: Mutex::new(held) };
         let committed_rate = |pacing| SocketOptions { pacing, ..SocketOptions::default() };
         let most = || getsockopt(&*stream.lock(), MaxPacingRate).unwrap();
         stats.apply(&committed_rate(Some(1_000_000)));
