@@ -203,7 +203,7 @@ pub(super) async fn send(
         let is_slow = sender.coder.as_ref().is_some_and(|coder| coder.store.pace.is_slow());
         let way = if is_slow { Way::AsIs } else { out.content.way(out.burst == 0) };
         if out.is_lost && way != Way::AsIs {
-            begin_anew(trunk, flow, &mut out);
+            begin_anew(trunk, flow, sender, &mut out);
         }
         let most = match way {
             Way::AsIs => PLAIN_MAX,
@@ -249,7 +249,7 @@ pub(super) async fn send(
         trunk.send_part(stream, frame, encoded, slot).await?;
         if way == Way::Full && out.content.verdict().is_some() {
             // Its memory is of no more use, at both sides.
-            begin_anew(trunk, flow, &mut out);
+            begin_anew(trunk, flow, sender, &mut out);
         }
     }
     // The far side has its history until it has come to the end.
@@ -338,25 +338,24 @@ fn read_now(socket: &TcpStream, most: usize, out: &mut Outward) -> io::Result<us
 /// The flow says nothing: what is kept for it ends, at both sides.
 fn rest(trunk: &Trunk, flow: &Flow, sender: &Sender, out: &mut Outward) {
     out.pending = BytesMut::new();
-    if let Some(coder) = &sender.coder {
-        out.settings = settings(trunk, coder.action, None);
-    }
     let returned = flow.return_credit();
     if returned > 0 || out.is_fresh {
-        say_rest(trunk, flow, returned, out);
+        say_rest(trunk, flow, sender, returned, out);
     }
 }
 
 /// What comes next is encoded and decoded anew.
-fn begin_anew(trunk: &Trunk, flow: &Flow, out: &mut Outward) {
+fn begin_anew(trunk: &Trunk, flow: &Flow, sender: &Sender, out: &mut Outward) {
     if out.is_fresh {
-        say_rest(trunk, flow, 0, out);
+        say_rest(trunk, flow, sender, 0, out);
     }
 }
 
-fn say_rest(trunk: &Trunk, flow: &Flow, returned: u64, out: &mut Outward) {
+fn say_rest(trunk: &Trunk, flow: &Flow, sender: &Sender, returned: u64, out: &mut Outward) {
     // Its place in the store too: a directory and a file.
     (out.encoder, out.is_lost, out.is_fresh) = (None, false, false);
+    // A block without a history before it must not have the window of a long one: the far side would refuse it.
+    out.settings = settings(trunk, sender.action(), None);
     trunk.send(Frame::numbers(Kind::Rest, flow.id, &[out.sequence, returned]));
     // The far side has its history until then.
     flow.rests_at(out.sequence, out.history.take());

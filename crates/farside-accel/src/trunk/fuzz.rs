@@ -132,7 +132,7 @@ mod tests {
         let rest = prop_oneof![
             Just(Vec::new()),
             // A block of literals, as many as it says.
-            (1u8..100).prop_map(|n| [vec![0, n, 1, n, 4 * n], vec![b'a'; usize::from(n)]].concat()),
+            (1u8..30).prop_map(|n| [vec![0, n, 1, n, 4 * n], vec![b'a'; usize::from(n)]].concat()),
             prop::collection::vec(any::<u8>(), 0..40),
         ];
         let frame = (1u8..=18, 0u32..5, numbers, rest).prop_map(|(kind, flow, numbers, rest)| {
