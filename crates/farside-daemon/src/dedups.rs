@@ -232,7 +232,7 @@ impl Dedups {
             (kept.document.next_at, kept.document.why) = (None, None);
         }
         of_pool.interrupt(volume);
-        self.keep(&of_pool, volume, runtime).map_err(Failure::into_error_body)?;
+        self.keep((&of_pool, pool), volume, runtime)?;
         tracing::info!(volume = name, "deduplication stopped on request");
         Ok(self.status(pool_name, pool, name, volume))
     }
@@ -294,7 +294,7 @@ impl Dedups {
             }
         }
         // Before it begins: a kill after the answer must not forget it.
-        self.keep(of_pool, volume, runtime).map_err(Failure::into_error_body)?;
+        self.keep((of_pool, pool), volume, runtime)?;
         self.serve(of_pool, pool, runtime)
     }
 
@@ -338,12 +338,17 @@ impl Dedups {
         Ok(())
     }
 
-    fn keep(&self, of_pool: &OfPool, volume: Uuid, runtime: &Handle) -> Result<(), StateError> {
+    /// Keeps what is wanted, and where it is, once what lies before is durable in the pool.
+    fn keep(
+        &self,
+        (of_pool, pool): (&OfPool, &Pool),
+        volume: Uuid,
+        runtime: &Handle,
+    ) -> Result<(), ErrorBody> {
         let row = of_pool.volumes.lock().kept.get(&volume).map(|kept| kept.row(&of_pool.name));
-        match row {
-            Some(row) => runtime.block_on(self.state.keep_dedup(&row)),
-            None => Ok(()),
-        }
+        let Some(row) = row else { return Ok(()) };
+        pool.flush().map_err(Failure::into_error_body)?;
+        runtime.block_on(self.state.keep_dedup(&row)).map_err(Failure::into_error_body)
     }
 
     /// Goes on with what is wanted of a pool that is open now. It blocks.

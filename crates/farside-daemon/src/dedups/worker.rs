@@ -272,7 +272,11 @@ impl Worker {
             self.is_at(volume, DedupPhase::Undoing, undo.done_part());
             match stepped {
                 Ok(true) => {}
-                Ok(false) => return Ok(()),
+                Ok(false) => {
+                    // So that what it says of the pool is true soon.
+                    self.pool.settle();
+                    return Ok(());
+                }
                 Err(error @ StoreError::NoSpace { .. }) => {
                     return Err(Ended::Failed(format!(
                         "{error}. What was copied so far has places of its own, the rest is shared as before: make room, then undo again"
@@ -298,10 +302,15 @@ impl Worker {
         }
     }
 
-    /// Keeps where it is. What cannot be kept costs what is looked at once more.
+    /// Keeps where it is, once what lies before is durable in the pool: what a kill took would not be looked at again. What cannot be
+    /// kept costs what is looked at once more.
     fn keep(&self, volume: Uuid) {
         let row = self.shared.volumes.lock().kept.get(&volume).map(|kept| kept.row(&self.shared.name));
         let Some(row) = row else { return };
+        if let Err(error) = self.pool.flush() {
+            tracing::debug!(pool = self.shared.name, "how far deduplication is is not kept: {error}");
+            return;
+        }
         if let Err(error) = self.runtime.block_on(self.state.keep_dedup(&row)) {
             tracing::warn!(
                 pool = self.shared.name,
