@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_warning_says_how_much_is_left_and_what_to_do() {
-        let room = |left| Room {
+        let room = |left: u64| Room {
             size_bytes: 1000 << 20,
             for_hosts_bytes: left << 20,
             unsettled_bytes: 0,
