@@ -14,6 +14,25 @@ struct Doubled {
     disk: SimulatedDisk,
 }
 
+impl Doubled {
+    fn compare(
+        &self,
+        reads: &mut [(u64, &mut [u8])],
+        read: impl FnOnce(&FileDevice, &mut [(u64, &mut [u8])]) -> Vec<Result<(), DeviceError>>,
+    ) -> Vec<Result<(), DeviceError>> {
+        let mut all: Vec<(u64, Vec<u8>)> =
+            reads.iter().map(|(offset, buffer)| (*offset, vec![0; buffer.len()])).collect();
+        let of_disk: Vec<_> =
+            all.iter_mut().map(|(offset, expected)| self.disk.read_at(*offset, expected)).collect();
+        let of_file = read(&self.file, reads);
+        for ((outcome, (offset, buffer)), (_, expected)) in of_file.iter().zip(reads).zip(&all) {
+            outcome.as_ref().expect("a file reads");
+            assert!(**buffer == **expected, "{} bytes at {offset}", buffer.len());
+        }
+        of_disk
+    }
+}
+
 impl BlockDevice for Doubled {
     fn bytes(&self) -> u64 {
         self.disk.bytes()
@@ -27,16 +46,13 @@ impl BlockDevice for Doubled {
         Ok(())
     }
     fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> Vec<Result<(), DeviceError>> {
-        let mut all: Vec<(u64, Vec<u8>)> =
-            reads.iter().map(|(offset, buffer)| (*offset, vec![0; buffer.len()])).collect();
-        let of_disk: Vec<_> =
-            all.iter_mut().map(|(offset, expected)| self.disk.read_at(*offset, expected)).collect();
-        let of_file = self.file.read_many(reads);
-        for ((outcome, (offset, buffer)), (_, expected)) in of_file.iter().zip(reads).zip(&all) {
-            outcome.as_ref().expect("a file reads");
-            assert!(**buffer == **expected, "{} bytes at {offset}", buffer.len());
-        }
-        of_disk
+        self.compare(reads, FileDevice::read_many)
+    }
+    fn read_many_remembering(&self, reads: &mut [(u64, &mut [u8])]) -> Vec<Result<(), DeviceError>> {
+        self.compare(reads, FileDevice::read_many_remembering)
+    }
+    fn read_remembered(&self, reads: &mut [(u64, &mut [u8])]) -> Vec<bool> {
+        self.file.read_remembered(reads)
     }
     fn overlaps_reads(&self) -> bool {
         self.file.overlaps_reads()
