@@ -35,8 +35,8 @@ pub struct PoolOptions {
     pub randomness: Arc<dyn Randomness>,
     /// Memory for cached nodes, bytes.
     pub node_cache_bytes: u64,
-    /// Memory for changes between two consistency points, bytes; a point begins when it is reached. Until it ends as much again may
-    /// come; then writers wait.
+    /// Memory for changes that no consistency point on the medium has, bytes. A point begins at half of it, so that the whole is enough
+    /// unless writers are faster than the point; at one and a half they wait for it.
     pub overlay_bytes: u64,
     /// Memory for data of small writes that nobody has flushed, bytes, besides what operations under way hold; whoever finds more
     /// waits until it is written. 0: none waits.
@@ -54,8 +54,8 @@ pub struct PoolOptions {
 }
 
 impl PoolOptions {
-    /// 64 MiB of nodes, 64 MiB of changes (some 400,000 scattered writes), 8 MiB of data that waits, 128 MiB per TiB for known data,
-    /// a background thread.
+    /// 64 MiB of nodes, 64 MiB of changes (some 200,000 scattered writes between two points), 8 MiB of data that waits, 128 MiB per TiB for
+    /// known data, a background thread.
     pub fn new(clock: Arc<dyn Clock>, randomness: Arc<dyn Randomness>) -> PoolOptions {
         PoolOptions {
             clock,
@@ -490,7 +490,7 @@ impl Pool {
 
     fn is_nearly_full_in(&self, state: &State) -> bool {
         state.ring_used > self.journal_bytes() / 4 * 3
-            || state.overlay_bytes + state.capturing_overlay_bytes > 2 * self.options.overlay_bytes
+            || state.overlay_bytes + state.capturing_overlay_bytes > self.options.overlay_bytes / 2 * 3
             || state.load.is_nearly_full()
     }
 
@@ -506,7 +506,7 @@ impl Pool {
     fn is_due(&self, state: &State) -> bool {
         // What is used spans two intervals.
         state.ring_used > self.journal_bytes() / 2
-            || state.overlay_bytes > self.options.overlay_bytes
+            || state.overlay_bytes > self.options.overlay_bytes / 2
             || state.catalog_growth > CATALOG_GROWTH_MAX
             || state.load.point_is_due()
             || self.is_due_for_room(state)
