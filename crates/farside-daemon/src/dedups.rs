@@ -6,32 +6,30 @@
 //! in the state database. Whoever closes a pool ends its thread first.
 
 mod document;
+mod of_pool;
 mod worker;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::JoinHandle;
+use std::sync::atomic::Ordering;
 
-use farside_api::{Dedup as Document, DedupPhase, DedupState, ErrorBody, ErrorCode, Plan, StartDedup};
+use farside_api::{Dedup as Document, ErrorBody, ErrorCode, Plan, StartDedup};
 use farside_engine::VolumeName;
 use farside_link::Rate;
 use farside_platform::{BLOCK_BYTES, Clock};
 use farside_store::Pool;
 use farside_transfer::precedence::Hosts;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use uuid::Uuid;
 
 use self::document::{Kept, Wanted};
-use self::worker::{Measured, Worker};
+use self::of_pool::{OfPool, refuse_replica};
+use self::worker::Worker;
 use crate::failure::Failure;
 use crate::plans;
 use crate::state::{DedupRow, State, StateError};
 
-/// What it reads in a second unless it is told otherwise: as a scrub. The metadata of a TiB takes two minutes, and 1 TiB of blocks that
-/// lie twice four and a half hours.
-const RATE_DEFAULT: u64 = 64 << 20;
 /// Lower than transfers, which somebody waits for.
 const NICE: u8 = 10;
 /// Metadata that a copy of a block may need, as a part of it: leaves have 128 blocks, and those above hardly count.
@@ -48,78 +46,6 @@ pub(crate) struct Dedups {
 impl std::fmt::Debug for Dedups {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Dedups").field("pools", &self.pools.lock().keys()).finish_non_exhaustive()
-    }
-}
-
-/// What a pool's thread and those who look at it share.
-#[derive(Default)]
-struct OfPool {
-    name: String,
-    volumes: Mutex<Volumes>,
-    /// Told when there is something new for the thread, and when it leaves a volume.
-    changed: Condvar,
-    /// The thread is to end.
-    ends: AtomicBool,
-    /// It is to leave the volume at hand.
-    interrupted: AtomicBool,
-    /// Bytes per second for the volume at hand; 0: no limit.
-    limit: AtomicU64,
-    measured: Mutex<Measured>,
-    thread: Mutex<Option<JoinHandle<()>>>,
-}
-
-#[derive(Default)]
-struct Volumes {
-    kept: BTreeMap<Uuid, Kept>,
-    /// The one that the thread works on, and at what.
-    current: Option<(Uuid, DedupPhase)>,
-    /// Whether there is a thread that will look here again.
-    is_served: bool,
-}
-
-impl OfPool {
-    fn new(name: &str) -> Arc<OfPool> {
-        Arc::new(OfPool { name: name.to_owned(), ..OfPool::default() })
-    }
-
-    /// As it is shown. `pool` is none while that is not open.
-    fn document(&self, volume: Uuid, pool: Option<&Pool>) -> Option<Document> {
-        let volumes = self.volumes.lock();
-        let kept = volumes.kept.get(&volume)?;
-        let mut document = kept.document.clone();
-        let phase = match (kept.wanted, &volumes.current) {
-            (Wanted::Off, _) => None,
-            (_, Some((current, phase))) if *current == volume => Some(*phase),
-            (Wanted::Undo, _) => Some(DedupPhase::Waiting),
-            (Wanted::On, _) => kept.is_due.then_some(DedupPhase::Waiting),
-        };
-        document.state = match (kept.wanted, pool.is_some(), phase) {
-            (Wanted::Off, ..) => DedupState::Off,
-            (_, true, Some(_)) => DedupState::Running,
-            _ => DedupState::Idle,
-        };
-        let is_current = volumes.current.is_some_and(|(current, _)| current == volume);
-        if document.state == DedupState::Running {
-            document.phase = phase;
-            document.next_at = None;
-        }
-        if is_current {
-            self.measured.lock().tell(&mut document);
-        }
-        if pool.is_none() && kept.wanted != Wanted::Off {
-            document.why = Some(format!("pool {} is not open; it goes on once it is", self.name));
-        }
-        document.pool_saved_bytes = pool.map(|pool| pool.status().shared_saves_bytes);
-        Some(document)
-    }
-
-    /// Has the thread leave a volume, and waits until it has.
-    fn interrupt(&self, volume: Uuid) {
-        let mut volumes = self.volumes.lock();
-        while volumes.current.is_some_and(|(current, _)| current == volume) {
-            self.interrupted.store(true, Ordering::Relaxed);
-            self.changed.wait(&mut volumes);
-        }
     }
 }
 
@@ -427,20 +353,6 @@ fn limit_of(request: &StartDedup) -> Result<Option<Option<u64>>, ErrorBody> {
     let rate = request.rate.as_deref().map(str::parse::<Rate>).transpose();
     let rate = rate.map_err(|e| ErrorBody::new(ErrorCode::WrongUsage, e.to_string()))?;
     Ok(rate.map(|rate| rate.bytes_per_second()))
-}
-
-fn refuse_replica(pool: &Pool, name: &str, volume: Uuid) -> Result<(), ErrorBody> {
-    let found = pool.volumes().into_iter().find(|found| found.uuid == volume);
-    match found.and_then(|found| found.replica).filter(|replica| !replica.broken_off) {
-        None => Ok(()),
-        Some(replica) => Err(ErrorBody::new(
-            ErrorCode::Refused,
-            format!("{name} is a replica of {}: its next update replaces what it shows", replica.source),
-        )
-        .hint(
-            "deduplicate the source; what a transfer brings and the pool has already is shared as it comes",
-        )),
-    }
 }
 
 /// What an undoing needs, and what there is.

@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 use uuid::Uuid;
 
 use super::document::{Kept, Wanted};
-use super::{OfPool, refuse_replica};
+use super::of_pool::{Measured, OfPool, refuse_replica};
 use crate::pace::Pace;
 use crate::state::State;
 
@@ -20,48 +20,6 @@ use crate::state::State;
 const KEEP_EVERY: Duration = Duration::from_secs(5);
 /// How often it looks whether a volume is due.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
-/// Over how long its rate is measured.
-const RATE_WINDOW: Duration = Duration::from_secs(5);
-
-/// How fast it is, and how far in the volume at hand.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Measured {
-    since: Option<Instant>,
-    bytes: u64,
-    rate: Option<f64>,
-    /// When the part done was first known, and how much that was.
-    from: Option<(Instant, f64)>,
-    done: Option<f64>,
-}
-
-impl Measured {
-    fn read(&mut self, bytes: u64) {
-        let now = Instant::now();
-        let took = now - *self.since.get_or_insert(now);
-        self.bytes += bytes;
-        if took >= RATE_WINDOW || (self.rate.is_none() && took >= RATE_WINDOW / 10) {
-            self.rate = Some(self.bytes as f64 / took.as_secs_f64());
-            (self.since, self.bytes) = (Some(now), 0);
-        }
-    }
-
-    fn is_at(&mut self, done: Option<f64>) {
-        self.done = done;
-        if let (None, Some(done)) = (self.from, done) {
-            self.from = Some((Instant::now(), done));
-        }
-    }
-
-    pub(super) fn tell(&self, document: &mut Document) {
-        document.rate_bytes_per_second = self.rate.filter(|rate| *rate > 0.0);
-        document.done = self.done;
-        if let (Some((at, from)), Some(done)) = (self.from, self.done)
-            && done > from
-        {
-            document.eta_seconds = Some(at.elapsed().as_secs_f64() * (1.0 - done) / (done - from));
-        }
-    }
-}
 
 pub(super) struct Worker {
     pub(super) shared: Arc<OfPool>,

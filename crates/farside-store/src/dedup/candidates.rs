@@ -6,8 +6,8 @@ use farside_format::fingerprint::FAN_OUT;
 use farside_format::{Fingerprint, Pointer};
 use farside_platform::BLOCK_BYTES;
 
-use super::choice::At;
-use super::{Dedup, Leaf, Member, head_view};
+use super::Dedup;
+use super::member::{At, Leaf, Member, head_view};
 use crate::error::Result;
 use crate::fingerprint_index::{LeafAt, short};
 

@@ -2,21 +2,13 @@
 
 use std::collections::HashMap;
 
+use farside_format::Fingerprint;
 use farside_format::fingerprint::FAN_OUT;
-use farside_format::{Fingerprint, Pointer};
 
 use super::candidates::Candidates;
+use super::member::At;
 use crate::fingerprint_index::LeafAt;
 use crate::sharing::Twin;
-
-/// A block of a head, and where it lies.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct At {
-    pub(super) volume: u64,
-    pub(super) head: u64,
-    pub(super) block: u64,
-    pub(super) pointer: Pointer,
-}
 
 /// Neighbouring blocks of a head that are to lie where neighbouring blocks of a head lie.
 #[derive(Clone, Debug)]

@@ -9,7 +9,7 @@ use farside_format::Birth;
 use farside_platform::BLOCK_BYTES;
 use uuid::Uuid;
 
-use super::{LEAVES_PER_STEP, check_member, head_view};
+use super::member::{LEAVES_PER_STEP, check_member, head_view};
 use crate::error::Result;
 use crate::pool::Pool;
 

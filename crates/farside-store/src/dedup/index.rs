@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use farside_format::Birth;
 use uuid::Uuid;
 
-use super::{Leaf, Member};
+use super::member::{Leaf, Member};
 use crate::fingerprint_index::{FingerprintIndex, LeafAt};
 
 /// Memory of the table unless told otherwise: every block of 36 GiB, 1 in 32 of 1 TiB, 1 in 2,048 of 64 TiB; and every leaf of 1.5 TiB.

@@ -25,6 +25,7 @@ mod candidates;
 mod choice;
 mod count;
 mod index;
+mod member;
 mod sharing;
 #[cfg(test)]
 mod tests;
@@ -33,8 +34,8 @@ mod undo;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use farside_format::Birth;
 use farside_format::fingerprint::FAN_OUT;
-use farside_format::{Birth, Fingerprint, Pointer};
 use farside_platform::BLOCK_BYTES;
 use uuid::Uuid;
 
@@ -42,14 +43,10 @@ pub use count::{DedupCount, DedupSavings};
 pub use index::{DEDUP_INDEX_BYTES, DedupIndex};
 pub use undo::{DedupUndo, DedupUndone};
 
-use self::choice::At;
+use self::member::{At, LEAVES_PER_STEP, Leaf, Member, check_member, head_view};
 use crate::error::{Result, StoreError};
 use crate::fingerprint_index::LeafAt;
 use crate::pool::{Pool, State};
-use crate::view::View;
-
-/// Leaves looked at in one step: 4 MiB of a volume. So much data is read at most before anybody hears how far it is.
-const LEAVES_PER_STEP: usize = 8;
 
 /// Where a pass is: enough to go on after a crash.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -102,20 +99,6 @@ struct Learn {
     since: Birth,
     until: Birth,
     leaf: u64,
-}
-
-/// A volume that takes part: its number in the pool, and its head.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Member {
-    volume: u64,
-    head: u64,
-}
-
-/// A leaf at hand.
-struct Leaf {
-    leaf: u64,
-    own: Option<Fingerprint>,
-    pointers: Box<[Pointer; FAN_OUT]>,
 }
 
 impl Pool {
@@ -351,26 +334,7 @@ impl Dedup {
     }
 }
 
-/// A volume that hosts may write.
-fn check_member(state: &State, uuid: Uuid) -> Result<Member> {
-    let mut volumes = state.versions.volumes.values();
-    let found = volumes.find(|volume| !volume.deleted && volume.uuid == uuid.as_bytes());
-    let volume = found.ok_or_else(|| StoreError::NotFound(format!("volume {uuid}")))?;
-    crate::volumes::refuse_replica(volume, "deduplicated: its next update replaces what it holds")?;
-    Ok(Member { volume: volume.id, head: volume.head })
-}
-
 /// Those of the volumes named that are there and may be written.
 fn members_of(state: &State, among: &[Uuid]) -> Vec<Member> {
     among.iter().filter_map(|uuid| check_member(state, *uuid).ok()).collect()
-}
-
-/// A head as it is now, if it is the head still.
-fn head_view(pool: &Pool, member: Member) -> Option<View> {
-    let state = pool.locked();
-    let volume = state.versions.volumes.get(&member.volume)?;
-    if volume.deleted || volume.head != member.head {
-        return None;
-    }
-    Some(state.view(state.versions.versions.get(&member.head)?))
 }

@@ -7,9 +7,10 @@ use farside_format::fingerprint::FAN_OUT;
 use farside_format::{Fingerprint, Place, Pointer};
 use farside_platform::{BLOCK_BYTES, BlockBuffer};
 
+use super::Dedup;
 use super::candidates::Candidates;
-use super::choice::{At, Move, Moves};
-use super::{Dedup, Member, head_view};
+use super::choice::{Move, Moves};
+use super::member::{At, Member, head_view};
 use crate::error::Result;
 use crate::fingerprint_index::{LeafAt, short};
 use crate::io::{PIECE_BLOCKS, run_length};

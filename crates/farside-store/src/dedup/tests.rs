@@ -3,7 +3,8 @@ use std::collections::HashMap;
 use farside_format::{Birth, Fingerprint, Place, Pointer};
 
 use super::candidates::Candidates;
-use super::choice::{At, Moves};
+use super::choice::Moves;
+use super::member::At;
 use crate::fingerprint_index::LeafAt;
 
 fn at(volume: u64, block: u64, content: u8, place: u64, birth: u64) -> At {

@@ -11,7 +11,7 @@ use farside_format::fingerprint::FAN_OUT;
 use farside_platform::{BLOCK_BYTES, BlockBuffer};
 use uuid::Uuid;
 
-use super::{LEAVES_PER_STEP, Member, check_member, head_view};
+use super::member::{LEAVES_PER_STEP, Member, check_member, head_view};
 use crate::error::Result;
 use crate::io::{Extent, stripe_of};
 use crate::pool::Pool;

@@ -106,12 +106,12 @@ impl World {
                 next.push(("a flush syncs".into(), world));
             }
             Work::Writes(writes) | Work::WritesBeforeSync(writes) => {
-                for at in 0..writes.len() {
+                for (at, write) in writes.iter().enumerate() {
                     let mut world = self.clone();
                     let mut own = world.flush.take().expect("it is there");
                     world.arrive(&mut own.work, at);
                     world.flush = Some(own);
-                    next.push((format!("{:?} arrives", writes[at]), world));
+                    next.push((format!("{write:?} arrives"), world));
                 }
                 let is_data = |write: &Write| matches!(write, Write::Place(..));
                 if writes.iter().all(is_data) && flush.spills.is_none() && flush.sequence > 0 {
@@ -187,12 +187,12 @@ impl World {
             }
             Work::Writes(writes) | Work::WritesBeforeSync(writes) => writes,
         };
-        for at in 0..writes.len() {
+        for (at, write) in writes.iter().enumerate() {
             let mut world = self.clone();
             let mut own = world.point.take().expect("it is there");
             world.arrive(&mut own.work, at);
             world.point = Some(own);
-            next.push((format!("{:?} of a point arrives", writes[at]), world));
+            next.push((format!("{write:?} of a point arrives"), world));
         }
         if !writes.is_empty() {
             return;
