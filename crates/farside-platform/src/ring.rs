@@ -152,7 +152,9 @@ unsafe fn complete(ring: &mut IoUring, operations: Vec<squeue::Entry>) -> Vec<i3
 
 /// Whether a result is an error that trying again at once does not mend.
 fn is_final(result: i32) -> bool {
-    result < 0 && !is_passing(&io::Error::from_raw_os_error(-result))
+    // The least there is has no opposite: it stands for no answer.
+    let errno = result.checked_neg().filter(|errno| *errno > 0);
+    errno.is_some_and(|errno| !is_passing(&io::Error::from_raw_os_error(errno)))
 }
 
 /// It can be tried again at once.

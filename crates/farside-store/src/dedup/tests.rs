@@ -80,5 +80,7 @@ fn content_that_goes_on_is_followed() {
     let others: Vec<At> = (120..128).map(|n| at(2, n + 5, n as u8, 300 + n, 3)).collect();
     let moves = Moves::choose(&own, candidates(&others), HashMap::new(), 255, |_| false);
     assert_eq!(moves.follow(0), [LeafAt { volume: 2, leaf: 1 }]);
-    assert_eq!(moves.follow(1), []);
+    // Seen from the other one, whose blocks reach into its leaf 1.
+    assert_eq!(moves.follow(1), [LeafAt { volume: 1, leaf: 1 }]);
+    assert_eq!(moves.follow(2), []);
 }
