@@ -17,7 +17,7 @@ demo-accel:  ## The accelerator on one machine, in four network namespaces: curl
 accel-faults:  ## What kills, damage and bad networks do to connections over the accelerator, as a table (root). ARGS=--full
 	@scripts/accel-faults $(ARGS)
 
-test:  ## Install what the tests need, run all of them (under 30 minutes on two cores, the build included).
+test:  ## Install what the tests need, run all of them (half an hour on two cores, and the build of the libraries).
 	@scripts/test
 
 test-full:  ## The same with the long tests, those marked #[ignore], too.

@@ -10,6 +10,7 @@ mod of_pool;
 mod worker;
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -248,10 +249,14 @@ impl Dedups {
             hosts: Arc::clone(&self.hosts),
             runtime: runtime.clone(),
         };
+        let shared = Arc::clone(of_pool);
         let spawned = std::thread::Builder::new().name("dedup".to_owned()).spawn(move || {
             // Where it is refused, nothing is wrong but the order.
             let _ = farside_platform::lower_priority(NICE);
-            worker.work();
+            // Whoever waits for it to leave a volume must not wait for ever.
+            if catch_unwind(AssertUnwindSafe(|| worker.work())).is_err() {
+                shared.panicked();
+            }
         });
         match spawned {
             Ok(spawned) => *thread = Some(spawned),

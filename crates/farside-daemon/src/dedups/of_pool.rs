@@ -118,6 +118,18 @@ impl OfPool {
         Some(document)
     }
 
+    /// The thread has ended by a panic, which is in the log.
+    pub(super) fn panicked(&self) {
+        let mut volumes = self.volumes.lock();
+        volumes.is_served = false;
+        let current = volumes.current.take().map(|(current, _)| current);
+        if let Some(kept) = current.and_then(|current| volumes.kept.get_mut(&current)) {
+            kept.document.why =
+                Some("an internal error ended it, which is in the log; start it again".to_owned());
+        }
+        self.changed.notify_all();
+    }
+
     /// Has the thread leave a volume, and waits until it has.
     pub(super) fn interrupt(&self, volume: Uuid) {
         let mut volumes = self.volumes.lock();
