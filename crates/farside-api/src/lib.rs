@@ -64,7 +64,8 @@ pub use scrub::{Scrub, ScrubDamage, ScrubDamageKind, ScrubState, StartScrub};
 pub use site::Site;
 pub use size::parse_size;
 pub use snapshot::{
-    CreateSnapshots, Difference, DifferenceKind, HoldSnapshot, MadeBy, Rename, Rollback, Snapshot,
+    CreateSnapshots, Difference, DifferenceKind, HoldSnapshot, MadeBy, Rename, Rollback, SetSnapshotSchedule,
+    Snapshot, SnapshotSchedule,
 };
 pub use support::{
     AcceleratorConfiguration, BudgetConfiguration, Configuration, NbdConfiguration, ReplicaConfiguration,

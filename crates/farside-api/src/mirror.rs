@@ -135,6 +135,19 @@ pub struct Mirror {
     pub lag_seconds: Option<f64>,
     /// The recovery point objective.
     pub objective_seconds: Option<f64>,
+    /// How old the data will get at most, by what updates have taken of late; null without an objective, or if it falls behind more
+    /// and more (`why` says so).
+    #[serde(default)]
+    pub forecast_seconds: Option<f64>,
+    /// Its place among the transfers that wait for their turn, the next is 1; null if it does not wait.
+    #[serde(default)]
+    pub queue_position: Option<u64>,
+    /// Which of the points that were published stay: `last=10,hourly=24`; null if only the newest does, and what persons made.
+    #[serde(default)]
+    pub retention: Option<String>,
+    /// The group of mirrors that are broken off together; null if none.
+    #[serde(default)]
+    pub group: Option<String>,
     /// Name of the newest replicated snapshot.
     pub current_snapshot: Option<String>,
     /// Its content root.
@@ -143,7 +156,7 @@ pub struct Mirror {
     pub base_snapshot: Option<String>,
     /// When this replica was last re-read and compared as a whole.
     pub last_proven_at: Option<Timestamp>,
-    /// `every 10s`; null if updates are only asked for.
+    /// `every 10s`, `rpo 30s`, or a timetable; null if updates are only asked for.
     pub schedule: Option<String>,
     /// Bytes per second, the limit of this mirror at this moment; null if it has none of its own.
     pub throttle: Option<u64>,
@@ -399,6 +412,15 @@ pub struct CreateMirror {
     /// The timetable's time zone, by name; the one of the daemon's system if absent.
     #[serde(default)]
     pub time_zone: Option<String>,
+    /// Instead of both: a recovery point objective in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rpo_seconds: Option<f64>,
+    /// Which of the points that were published stay: `last=10,hourly=24,daily=7`, or `none`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retention: Option<String>,
+    /// The group of mirrors that are broken off together; empty for none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
     /// What its transfers may take of the link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link: Option<SetMirrorLink>,
@@ -417,6 +439,15 @@ pub struct SetMirror {
     /// The timetable's time zone, by name; the one of the daemon's system if absent.
     #[serde(default)]
     pub time_zone: Option<String>,
+    /// Instead of both: a recovery point objective in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rpo_seconds: Option<f64>,
+    /// Which of the points that were published stay: `last=10,hourly=24,daily=7`, or `none`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retention: Option<String>,
+    /// The group of mirrors that are broken off together; empty for none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
     /// What its transfers may take of the link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link: Option<SetMirrorLink>,

@@ -26,6 +26,9 @@ pub struct Snapshot {
     /// Who wanted it. A mirror deletes its own as it goes on; a person's stay.
     #[serde(default)]
     pub made_by: MadeBy,
+    /// Whether retention keeps it, and will let it go when it names it no more; also what persons at the source made.
+    #[serde(default)]
+    pub rotates: bool,
     /// Bytes of data it refers to.
     pub referenced_bytes: Option<u64>,
     /// Bytes that only it refers to: what deleting it would free.
@@ -41,6 +44,8 @@ pub enum MadeBy {
     Person,
     /// A mirror, for its updates.
     Mirror,
+    /// Retention, which a mirror has here: it keeps what the mirror took, and lets it go again.
+    Kept,
     /// A mirror, to have it in common with other replicas of the same volume: if their source is lost, one can follow another.
     Common,
 }
@@ -60,6 +65,54 @@ pub struct Rollback {
     /// The snapshot that holds what the volume showed before, `POOL/VOL@SNAP`; null if that was no more than its
     /// snapshots hold.
     pub kept_as: Option<String>,
+}
+
+/// A timetable of snapshots of a volume.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct SnapshotSchedule {
+    /// The volume, `POOL/VOL`.
+    pub volume: String,
+    /// Volumes of the same pool whose snapshots are taken in the same instant.
+    #[serde(default)]
+    pub others: Vec<String>,
+    /// `every 1h`, or a timetable.
+    pub schedule: String,
+    /// Which of its snapshots stay: `hourly=24,daily=7`.
+    pub retention: String,
+    /// The hook of `farside.toml` that freezes and thaws an application around it.
+    pub hook: Option<String>,
+    /// When it took the last one.
+    pub last_at: Option<Timestamp>,
+    /// Its name: `app-TIME` if a hook had frozen the application, else `auto-TIME`.
+    pub last_snapshot: Option<String>,
+    /// Snapshots of it that are there; null if its pool is not open.
+    pub points: Option<u64>,
+    /// What went wrong the last time.
+    pub why: Option<String>,
+}
+
+/// `POST /volumes/POOL/VOL/snapshot-schedule`: what is absent stays as it is.
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SetSnapshotSchedule {
+    /// Interval in seconds.
+    #[serde(default)]
+    pub every_seconds: Option<f64>,
+    /// Instead: a timetable, the five fields of cron.
+    #[serde(default)]
+    pub schedule: Option<String>,
+    /// The timetable's time zone, by name; the one of the daemon's system if absent.
+    #[serde(default)]
+    pub time_zone: Option<String>,
+    /// Which of its snapshots stay.
+    #[serde(default)]
+    pub retention: Option<String>,
+    /// Volumes of the same pool whose snapshots are to be taken in the same instant.
+    #[serde(default)]
+    pub others: Option<Vec<String>>,
+    /// The name of a hook; empty for none.
+    #[serde(default)]
+    pub hook: Option<String>,
 }
 
 /// `POST /snapshots`: one consistent instant over all named.

@@ -57,9 +57,9 @@ pub async fn carry_out<T: DeserializeOwned>(
         return Ok(None);
     }
     if !flags.yes {
-        if std::io::stdin().is_terminal() && std::io::stderr().is_terminal() {
+        if is_interactive() {
             let plan = plan().await?;
-            if !ask(&plan) {
+            if !ask(&describe(&plan)) {
                 return Err(ErrorBody::new(ErrorCode::Failed, "cancelled; nothing was changed"));
             }
         } else if request.impact == Impact::Data {
@@ -113,9 +113,15 @@ fn figures(blocks: Option<u64>, bytes: Option<u64>, seconds: Option<f64>) -> Opt
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
-fn ask(plan: &Plan) -> bool {
+/// Whether there is somebody to ask.
+pub fn is_interactive() -> bool {
+    std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
+}
+
+/// Shows what would happen, and asks whether to go on.
+pub fn ask(plan: &str) -> bool {
     let mut stderr = std::io::stderr();
-    let _ = write!(stderr, "{}Go on? [y/N] ", describe(plan)).and_then(|()| stderr.flush());
+    let _ = write!(stderr, "{plan}Go on? [y/N] ").and_then(|()| stderr.flush());
     let mut answer = String::new();
     let read = std::io::stdin().lock().read_line(&mut answer);
     read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes")

@@ -49,6 +49,7 @@ mod scrubs;
 mod service;
 mod similarity;
 mod site;
+mod snapshot_schedules;
 mod staged;
 mod state;
 mod throttles;

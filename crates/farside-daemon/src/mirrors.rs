@@ -36,6 +36,7 @@ use crate::exports::Exports;
 use crate::failure::Failure;
 use crate::peers::{self, Rights};
 use crate::pools::Pools;
+use crate::snapshot_schedules::SnapshotSchedules;
 use crate::state::{PoolRelationships, State, StateError};
 
 /// The mirrors.
@@ -61,6 +62,7 @@ pub(crate) struct Mirrors {
 pub(crate) struct MirrorParts {
     pub(crate) pools: Arc<Pools>,
     pub(crate) exports: Arc<Exports>,
+    pub(crate) snapshot_schedules: Arc<SnapshotSchedules>,
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) node: Node,
     pub(crate) source: Arc<SourceService>,
@@ -340,6 +342,9 @@ impl Mirrors {
             // A reason of before that the transfer goes on in spite of says less than that it stands.
             why: stands.or_else(|| status.why.clone()).or(clocks),
             lag_seconds: status.lag_seconds(now, source_ahead(peer.as_ref())),
+            objective_seconds: status.objective().map(|objective| objective.as_secs_f64()),
+            forecast_seconds: status.forecast.and_then(|f| f.lag).map(|lag| lag.as_secs_f64()),
+            queue_position: status.queue_position.map(|position| position as u64),
             current_snapshot: current.map(|c| c.name.clone()),
             content_root: current.map(|c| c.content_root.to_string()),
             base_snapshot: current.map(|c| c.name.clone()),
@@ -383,6 +388,10 @@ impl Mirrors {
             )),
             lag_seconds: None,
             objective_seconds: None,
+            forecast_seconds: None,
+            queue_position: None,
+            group: relationship.group.clone(),
+            retention: (!relationship.retention.is_none()).then(|| relationship.retention.to_string()),
             current_snapshot: None,
             content_root: None,
             base_snapshot: None,

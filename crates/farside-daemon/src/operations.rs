@@ -251,6 +251,8 @@ mod tests {
             relationship,
             state: State::Mirrored,
             why: None,
+            forecast: None,
+            queue_position: None,
             current: None,
             progress: None,
             source_heard: None,

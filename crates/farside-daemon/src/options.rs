@@ -2,6 +2,7 @@
 //!
 //! A word beats the file, the file beats the default. The file is read once, at start.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
@@ -18,6 +19,7 @@ use serde::Deserialize;
 use crate::accelerator::settings::{AcceleratorConfig, AcceleratorTable};
 use crate::error::DaemonError;
 use crate::hosts::OwnFiles;
+use crate::snapshot_schedules::hooks::{HookTable, Hooks};
 
 /// The file that is read without being named.
 const CONFIG_FILE: &str = "farside.toml";
@@ -108,6 +110,8 @@ struct File {
     nbd: NbdTable,
     #[serde(default)]
     hosts: HostsTable,
+    #[serde(default)]
+    hooks: BTreeMap<String, HookTable>,
     #[serde(default)]
     wire: Wire,
     #[serde(default)]
@@ -308,6 +312,8 @@ pub(crate) struct Config {
     pub(crate) nbd: NbdConfig,
     /// Whether what hosts read stays in the kernel's page cache.
     pub(crate) host_page_cache: bool,
+    /// Commands that freeze and thaw applications, by name.
+    pub(crate) hooks: Hooks,
     pub(crate) name: String,
     pub(crate) log: String,
     pub(crate) log_format: LogFormat,
@@ -355,6 +361,7 @@ impl Config {
             isolated: options.isolated,
             nbd: file.nbd.resolve(if options.isolated { Some(Listen::Off) } else { options.nbd_listen })?,
             host_page_cache: file.hosts.page_cache.unwrap_or(true),
+            hooks: hooks(file.hooks)?,
             http: options.http.or(file.http).unwrap_or(Listen::At(HTTP_DEFAULT.into())),
             name,
             log: options.log.or(file.log).unwrap_or_else(|| String::from("info")),
@@ -370,6 +377,11 @@ impl Config {
                 .unwrap_or(farside_transfer::source::SIMILARITY_BYTES_PER_TIB),
         })
     }
+}
+
+fn hooks(tables: BTreeMap<String, HookTable>) -> Result<Hooks, DaemonError> {
+    let resolve = |(name, table): (String, HookTable)| Ok((name.clone(), table.resolve(&name)?));
+    tables.into_iter().map(resolve).collect()
 }
 
 fn accelerator(table: AcceleratorTable) -> Result<AcceleratorConfig, DaemonError> {

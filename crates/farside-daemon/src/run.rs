@@ -37,6 +37,7 @@ use crate::pools::opening::Opening;
 use crate::scrubs::Scrubs;
 use crate::similarity::SimilarityFiles;
 use crate::site::Site;
+use crate::snapshot_schedules::SnapshotSchedules;
 use crate::state::State;
 use crate::throttles::Throttles;
 use crate::{http, known_pools, listen, logging, service};
@@ -108,6 +109,8 @@ async fn serve(config: Config, log: Log, for_hosts: &Handle) -> Result<(), Daemo
     requests.spawn(stop.clone().run_until_cancelled_owned(pools.keep_looking_at_paths()));
     let pools = Arc::clone(&site.pools);
     requests.spawn(stop.clone().run_until_cancelled_owned(pools.keep_looking_at_room()));
+    let timetables = Arc::clone(&site.snapshot_schedules);
+    requests.spawn(stop.clone().run_until_cancelled_owned(timetables.run()));
     for pool in late {
         requests
             .spawn(stop.clone().run_until_cancelled_owned(known_pools::open_late(Arc::clone(&site), pool)));
@@ -243,6 +246,14 @@ pub(crate) async fn start(
     precedence::Threads::start(Arc::clone(&hosts_first)).map_err(DaemonError::Start)?;
     let scrubs = Scrubs::load(state.clone(), Arc::clone(&clock), Arc::clone(&hosts_first)).await?;
     let dedups = Dedups::load(state.clone(), Arc::clone(&clock), Arc::clone(&hosts_first)).await?;
+    let snapshot_schedules = SnapshotSchedules::load(
+        config.hooks.clone(),
+        Arc::clone(&pools),
+        state.clone(),
+        blocking.clone(),
+        Arc::clone(&clock),
+    );
+    let snapshot_schedules = Arc::new(snapshot_schedules.await?);
     let exports =
         Arc::new(Exports::new(Arc::clone(&pools), Arc::clone(&hosts_first), config.host_page_cache));
     hosts_first.set_precedence(stored_precedence(&state).await?);
@@ -253,6 +264,7 @@ pub(crate) async fn start(
     let hosts = Arc::new(Hosts::load(trust, &state, Arc::clone(&exports), Arc::clone(&clock)).await?);
     let mirrors = Arc::new(Mirrors::new(MirrorParts {
         exports: Arc::clone(&exports),
+        snapshot_schedules: Arc::clone(&snapshot_schedules),
         pools: Arc::clone(&pools),
         engine,
         node: node.clone(),
@@ -311,6 +323,7 @@ pub(crate) async fn start(
         metrics,
         scrubs: Arc::new(scrubs),
         dedups: Arc::new(dedups),
+        snapshot_schedules,
         exports,
         hosts,
         hosts_first,
@@ -414,6 +427,7 @@ async fn end(
     data_dir.withdraw(CONTROL_SOCKET);
     tokio::join!(site.mirrors.shut_down(), site.accelerator.shut_down());
     site.operations.finish().await;
+    site.snapshot_schedules.finish().await;
     site.node.shutdown().await;
     requests.close();
     if tokio::time::timeout(REQUESTS_END_WITHIN, requests.wait()).await.is_err() {

@@ -12,6 +12,22 @@ use crate::failure::Failure;
 /// Where a system keeps its time zone. Without it, its time is UTC.
 const SYSTEM_ZONE: &str = "/etc/localtime";
 
+/// The same with a recovery point objective instead.
+pub(crate) fn asked_or_objective(
+    rpo_seconds: Option<f64>,
+    every_seconds: Option<f64>,
+    timetable: Option<&str>,
+    time_zone: Option<&str>,
+) -> Result<Option<Schedule>, ErrorBody> {
+    let Some(seconds) = rpo_seconds else { return asked(every_seconds, timetable, time_zone) };
+    if every_seconds.is_some() || timetable.is_some() || time_zone.is_some() {
+        return Err(wrong("an objective takes the place of a schedule; give one of them"));
+    }
+    let objective =
+        Duration::try_from_secs_f64(seconds).map_err(|_| wrong("rpo_seconds must be a number of seconds"))?;
+    Schedule::objective(objective).map(Some).map_err(Failure::into_error_body)
+}
+
 /// The schedule of a request: an interval, or a timetable and its zone; none if the request does not speak of it.
 pub(crate) fn asked(
     every_seconds: Option<f64>,
@@ -82,6 +98,17 @@ mod tests {
             (None, Some("0 3 * * *"), Some("Nowhere")),
         ] {
             assert_eq!(asked(every, timetable, zone).unwrap_err().code, ErrorCode::WrongUsage);
+        }
+    }
+
+    #[test]
+    fn an_objective_takes_the_place_of_a_schedule() {
+        let objective = asked_or_objective(Some(30.0), None, None, None).unwrap().unwrap();
+        assert_eq!(objective.to_string(), "rpo 30s");
+        assert_eq!(asked_or_objective(None, Some(0.0), None, None).unwrap(), Some(Schedule::OnRequest));
+        for (rpo, every) in [(30.0, Some(1.0)), (1.0, None), (-1.0, None), (f64::INFINITY, None)] {
+            let error = asked_or_objective(Some(rpo), every, None, None).unwrap_err();
+            assert_eq!(error.code, ErrorCode::WrongUsage, "{rpo}");
         }
     }
 

@@ -20,6 +20,7 @@ use crate::options::Config;
 use crate::peers::Rights;
 use crate::pools::Pools;
 use crate::scrubs::Scrubs;
+use crate::snapshot_schedules::SnapshotSchedules;
 use crate::state::State;
 use crate::throttles::Throttles;
 
@@ -46,6 +47,8 @@ pub(crate) struct Site {
     pub(crate) scrubs: Arc<Scrubs>,
     /// What has equal blocks of volumes lie at one place.
     pub(crate) dedups: Arc<Dedups>,
+    /// What takes snapshots by timetables.
+    pub(crate) snapshot_schedules: Arc<SnapshotSchedules>,
     /// What hosts see.
     pub(crate) exports: Arc<Exports>,
     /// Who may open them over the network.

@@ -16,6 +16,7 @@ pub mod journal;
 pub mod node;
 pub mod occupant;
 pub mod owner_counts;
+pub mod pins;
 pub mod pointer;
 pub mod superblock;
 mod version;

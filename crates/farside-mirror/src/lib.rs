@@ -13,7 +13,7 @@
 //! source, whatever fails when (M1); nothing is published whose content root was not computed here and found equal (M2); a
 //! base in use is pinned on both sides, the new one before the old one goes (M3); the source reads the blocks that
 //! changed, and those of the base it codes against, and no others (M4). Break never asks the peer. Beyond the base in
-//! use, only the snapshots a person made stay, on either side.
+//! use, only the snapshots a person made stay, on either side, and at the destination what its retention names.
 //!
 //! What it does not: it knows no engine by name, opens no sockets, owns no database; it has [`Engine`](farside_engine::Engine),
 //! [`PeerLink`](farside_peer::PeerLink) and [`RelationshipStore`] for that. What a transfer that was
@@ -26,12 +26,14 @@ pub mod error;
 pub mod limits;
 pub mod links;
 pub mod log;
+pub mod objective;
 pub mod options;
 pub mod queue;
 pub mod relationship;
 pub mod replica_limits;
 mod replicas;
 pub mod rescues;
+pub mod retention;
 pub mod schedule;
 pub mod set_back;
 pub mod source;
@@ -49,6 +51,7 @@ pub use options::MirrorOptions;
 pub use queue::{QueueStatus, TransferQueue};
 pub use relationship::{Asked, Comparing, Mirror, MirrorStatus, Published, SourceHeard, dissolve_in_pool};
 pub use replica_limits::ReplicaLimits;
+pub use retention::Retention;
 pub use schedule::{ClockReading, Schedule, Ticker, Timetable};
 pub use source::{
     BudgetUse, PinnedSnapshot, Reversal, ReverseAccepted, ReverseOffer, ReverseRights, SourceRights,

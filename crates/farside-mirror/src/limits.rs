@@ -12,6 +12,12 @@ pub const TRANSFER_SIZE_DEFAULT: usize = TRANSFERS_MAX;
 pub const FIRST_COPY_TURN: Duration = Duration::from_secs(300);
 /// The same while only first copies of as busy a peer wait.
 pub const FIRST_COPY_LONG_TURN: Duration = Duration::from_secs(3600);
+/// Whoever waits for a turn is due at the latest so long after it came, whatever its objective: a mirror of once a day waits no
+/// longer for those of every second.
+pub const DUE_WITHIN: Duration = Duration::from_secs(600);
+/// How long the source is waited for that is to take the snapshot of a transfer that waits; without it the snapshot is taken when
+/// the transfer begins.
+pub const RESERVE_WAIT: Duration = Duration::from_secs(5);
 /// How often those who wait look whether a first copy has had its turn.
 pub const GIVE_WAY_LOOK_EVERY: Duration = Duration::from_secs(10);
 /// Transfers a source serves for one peer: as many as that peer runs.
@@ -23,6 +29,14 @@ pub const SCHEDULED_LINK_WAIT: Duration = Duration::from_secs(60);
 pub const EVERY_MIN: Duration = Duration::from_secs(1);
 /// Longest interval of a schedule.
 pub const EVERY_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
+/// Shortest recovery point objective: an update a second and what it takes.
+pub const OBJECTIVE_MIN: Duration = Duration::from_secs(2);
+/// After an update that failed the next is tried after so small a part of the objective.
+pub const OBJECTIVE_RETRIES: u32 = 4;
+/// Part of an objective that is kept back for what no forecast knows.
+pub const OBJECTIVE_MARGIN: f64 = 0.1;
+/// Updates that a mirror learns from: at an objective of a minute a quarter of an hour.
+pub const PACE_UPDATES: usize = 16;
 /// Longest timetable (the five fields), bytes.
 pub const TIMETABLE_BYTES_MAX: usize = 256;
 /// Longest name of a time zone, bytes; the longest there is has 32.

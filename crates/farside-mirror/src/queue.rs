@@ -3,10 +3,11 @@
 //! Who is next is decided by [`Line`], which is pure; here the waiting is done. The size is changed while transfers run:
 //! those go on, and from then on as many begin as it allows.
 
-mod line;
+pub(crate) mod line;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use jiff::SignedDuration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -14,7 +15,7 @@ use uuid::Uuid;
 
 pub use self::line::BeforeIt;
 use self::line::{Line, Ticket};
-use crate::limits::{GIVE_WAY_LOOK_EVERY, TRANSFER_SIZE_DEFAULT, TRANSFERS_MAX};
+use crate::limits::{DUE_WITHIN, GIVE_WAY_LOOK_EVERY, TRANSFER_SIZE_DEFAULT, TRANSFERS_MAX};
 
 pub(crate) use self::line::Claim;
 
@@ -132,6 +133,21 @@ impl TransferQueue {
         }
     }
 
+    /// When a transfer is due that is to be published `left` from now (overdue: less than zero), on the line's time; at once if
+    /// nobody said.
+    pub(crate) fn due(&self, left: Option<SignedDuration>) -> i64 {
+        let most = SignedDuration::try_from(DUE_WITHIN).unwrap_or(SignedDuration::MAX);
+        let left = left.unwrap_or_default().min(most);
+        let now = SignedDuration::try_from(self.inner.began.elapsed()).unwrap_or(SignedDuration::MAX);
+        i64::try_from(now.saturating_add(left).as_millis()).unwrap_or(i64::MIN)
+    }
+
+    /// Whether whoever comes now has to wait for its turn.
+    pub(crate) fn is_full(&self) -> bool {
+        let status = self.status();
+        status.under_way >= status.size || status.waiting > 0
+    }
+
     /// Waits for a transfer's turn. Whoever stops waiting, by dropping this, leaves the line.
     pub(crate) async fn enter(&self, claim: Claim) -> UnderWay {
         let told = Arc::new(Told::default());
@@ -180,7 +196,13 @@ mod tests {
     }
 
     fn claim() -> Claim {
-        Claim { peer: PeerId([1; 32]), mirror: Uuid::nil(), is_first_copy: false, is_for_person: false }
+        Claim {
+            peer: PeerId([1; 32]),
+            mirror: Uuid::nil(),
+            is_first_copy: false,
+            is_for_person: false,
+            due: 0,
+        }
     }
 
     /// Everybody who can go on has, when a moment of the paused clock has passed.

@@ -17,6 +17,7 @@ mod notify;
 mod resync;
 mod role_change;
 mod room_wait;
+mod rotation;
 mod status;
 mod upstream;
 

@@ -3,7 +3,8 @@
 //! Pure: the driver hands in the moment and learns whether a tick fell and how long to sleep. A late look gives one tick,
 //! never a burst. Intervals keep their own grid and run on monotonic time, so that setting the wall clock neither floods
 //! nor starves a mirror. Timetables ([`Timetable`]) run on wall time, look again at least every minute, and follow a wall
-//! clock that was set: what it skipped is one tick, what it repeats is due again, but for a correction of under a minute.
+//! clock that was set: what it skipped is one tick, what it repeats is due again, but for a correction of under a minute. With
+//! a recovery point objective the next tick is set by [`objective`](crate::objective) after each update.
 
 mod timetable;
 
@@ -18,7 +19,10 @@ use jiff::SignedDuration;
 pub use timetable::Timetable;
 
 use crate::error::MirrorError;
-use crate::limits::{EVERY_MAX, EVERY_MIN, SCHEDULE_BYTES_MAX, STEP_BACK_KEPT, WALL_LOOK_EVERY};
+use crate::limits::{
+    EVERY_MAX, EVERY_MIN, OBJECTIVE_MIN, OBJECTIVE_RETRIES, SCHEDULE_BYTES_MAX, STEP_BACK_KEPT,
+    WALL_LOOK_EVERY,
+};
 
 /// A moment, on both clocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,6 +50,8 @@ pub enum Schedule {
     Every(Duration),
     /// By a timetable in a time zone.
     Cron(Arc<Timetable>),
+    /// As late as a recovery point objective allows.
+    Objective(Duration),
 }
 
 impl Schedule {
@@ -57,6 +63,23 @@ impl Schedule {
             Some(every) => {
                 Err(MirrorError::Invalid(format!("an interval of {every:?} is not between 1 s and 366 days")))
             }
+        }
+    }
+
+    /// From a recovery point objective, checked.
+    pub fn objective(objective: Duration) -> Result<Schedule, MirrorError> {
+        if (OBJECTIVE_MIN..=EVERY_MAX).contains(&objective) {
+            return Ok(Schedule::Objective(objective));
+        }
+        Err(MirrorError::Invalid(format!("an objective of {objective:?} is not between 2 s and 366 days")))
+    }
+
+    /// Between two updates as a rule, if there is a rule.
+    pub fn interval(&self) -> Option<Duration> {
+        match self {
+            Schedule::Every(every) => Some(*every),
+            Schedule::Objective(objective) => Some(*objective),
+            Schedule::OnRequest | Schedule::Cron(_) => None,
         }
     }
 
@@ -75,6 +98,9 @@ impl fmt::Display for Schedule {
                 write!(f, "every {:#}", SignedDuration::try_from(*every).unwrap_or(SignedDuration::MAX))
             }
             Schedule::Cron(timetable) => timetable.fmt(f),
+            Schedule::Objective(objective) => {
+                write!(f, "rpo {:#}", SignedDuration::try_from(*objective).unwrap_or(SignedDuration::MAX))
+            }
         }
     }
 }
@@ -99,15 +125,20 @@ impl FromStr for Schedule {
         if text == "on request" {
             return Ok(Schedule::OnRequest);
         }
-        if let Some(interval) = text.strip_prefix("every ") {
+        let duration = |text: &str| {
             let unreadable = || {
                 MirrorError::Invalid(format!(
-                    "{interval:?} is not an interval; use for example every \
-                 10s or every 1h30m"
+                    "{text:?} is not a duration; use for example every 10s or every 1h30m"
                 ))
             };
-            let interval: SignedDuration = interval.parse().map_err(|_| unreadable())?;
-            return Schedule::every(Some(Duration::try_from(interval).map_err(|_| unreadable())?));
+            let duration: SignedDuration = text.parse().map_err(|_| unreadable())?;
+            Duration::try_from(duration).map_err(|_| unreadable())
+        };
+        if let Some(interval) = text.strip_prefix("every ") {
+            return Schedule::every(Some(duration(interval)?));
+        }
+        if let Some(objective) = text.strip_prefix("rpo ") {
+            return Schedule::objective(duration(objective)?);
         }
         let (pattern, zone) = text.rsplit_once(' ').ok_or_else(|| {
             MirrorError::Invalid(format!(
@@ -143,7 +174,9 @@ impl Ticker {
     pub fn new(schedule: Schedule, now: ClockReading, at_once: bool) -> Ticker {
         let due = match &schedule {
             Schedule::OnRequest => Due::Never,
-            Schedule::Every(_) if at_once => Due::Monotonic(now.monotonic),
+            Schedule::Every(_) | Schedule::Objective(_) if at_once => Due::Monotonic(now.monotonic),
+            // A mirror that gets an objective while it is at rest does not know yet how old its data is.
+            Schedule::Objective(_) => Due::Monotonic(now.monotonic),
             Schedule::Every(every) => Due::Monotonic(now.monotonic.saturating_add(*every)),
             Schedule::Cron(_) if at_once => Due::Wall { at: now.wall, looked: now.wall },
             Schedule::Cron(timetable) => by_timetable(timetable, now.wall),
@@ -154,6 +187,13 @@ impl Ticker {
     /// The schedule it follows.
     pub fn schedule(&self) -> &Schedule {
         &self.schedule
+    }
+
+    /// The next tick of an objective falls then; of any other schedule when it falls.
+    pub fn aim(&mut self, at: Duration) {
+        if let Schedule::Objective(_) = self.schedule {
+            self.due = Due::Monotonic(at);
+        }
     }
 
     /// How long to sleep before the next look; none if there will be no tick.
@@ -172,6 +212,12 @@ impl Ticker {
         match (&self.schedule, self.due) {
             (Schedule::Every(every), Due::Monotonic(due)) if due <= now.monotonic => {
                 self.due = Due::Monotonic(on_grid(*every, due, now.monotonic));
+                true
+            }
+            (Schedule::Objective(objective), Due::Monotonic(due)) if due <= now.monotonic => {
+                // Until it is aimed anew: an update that fails is tried again.
+                let again = (*objective / OBJECTIVE_RETRIES).max(EVERY_MIN);
+                self.due = Due::Monotonic(now.monotonic.saturating_add(again));
                 true
             }
             (Schedule::Cron(timetable), Due::Wall { at, .. }) if at <= now.wall => {

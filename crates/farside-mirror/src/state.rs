@@ -213,7 +213,8 @@ impl RelationshipState {
 
             (Event::AskInitialize, Work::Idle) => queue(Initialize),
             (Event::AskUpdate, Work::Idle) => queue(update),
-            // The queued transfer will take its snapshot later than now, so it covers the moment of asking.
+            // The queued transfer takes its snapshot later than now, so it covers the moment of asking; where it was taken already, the
+            // driver has another one taken.
             (Event::AskInitialize | Event::AskUpdate, Work::Queued(_)) => stay,
             (Event::AskInitialize, Work::Running { .. }) => stay,
             (Event::AskUpdate, Work::Running { kind, .. }) => {

@@ -20,6 +20,7 @@ use crate::directions::GoneOn;
 use crate::error::MirrorError;
 use crate::log::LogEntry;
 use crate::options::MirrorOptions;
+use crate::retention::{KeptPoint, Retention};
 use crate::schedule::Schedule;
 
 /// A relationship, as its destination configures it.
@@ -39,6 +40,10 @@ pub struct Relationship {
     pub schedule_lost: bool,
     /// What its transfers may take of the link.
     pub options: MirrorOptions,
+    /// Which of the points that were published stay.
+    pub retention: Retention,
+    /// The group of mirrors that are broken off together.
+    pub group: Option<String>,
     /// No transfers until resumed.
     pub quiesced: bool,
     /// When it was broken off; none if it is not, or if the moment was lost with the database.
@@ -115,6 +120,8 @@ impl Relationship {
             schedule,
             schedule_lost: false,
             options: MirrorOptions::default(),
+            retention: Retention::default(),
+            group: None,
             quiesced: false,
             broken_off_at: None,
             resync_pending: false,
@@ -148,6 +155,7 @@ impl Relationship {
             peer: self.peer,
             source: self.source.clone(),
             destination: self.destination.clone(),
+            keeps: !self.retention.is_none(),
         }
     }
 }
@@ -268,6 +276,14 @@ pub trait RelationshipStore: Send + Sync + 'static {
     async fn forget(&self, id: Uuid) -> Result<(), MirrorError>;
     /// Forgets one, and in the same moment remembers what its source is to be told; its history may stay.
     async fn end(&self, ending: &Ending) -> Result<(), MirrorError>;
+    /// The moments for which points count that retention keeps.
+    async fn kept_points(&self, id: Uuid) -> Result<Vec<KeptPoint>, MirrorError>;
+    /// Remembers those of new points.
+    async fn note_kept(&self, id: Uuid, noted: &[KeptPoint]) -> Result<(), MirrorError>;
+    /// Forgets those of points that are gone.
+    async fn forget_kept(&self, id: Uuid, gone: &[Uuid]) -> Result<(), MirrorError>;
+    /// Forgets those of all points.
+    async fn forget_all_kept(&self, id: Uuid) -> Result<(), MirrorError>;
     /// Adds a transfer that has ended.
     async fn append_history(&self, id: Uuid, report: &TransferReport) -> Result<(), MirrorError>;
     /// The newest `limit` transfers, newest first.
@@ -318,6 +334,7 @@ struct Tables {
     log: BTreeMap<VolumeName, VecDeque<LogEntry>>,
     sources: BTreeMap<Uuid, SourceRelationship>,
     endings: BTreeMap<Uuid, Ending>,
+    kept: BTreeMap<Uuid, BTreeMap<Uuid, KeptPoint>>,
 }
 
 impl MemoryStore {
@@ -358,6 +375,28 @@ impl RelationshipStore for MemoryStore {
         let mut tables = self.tables();
         tables.relationships.remove(&ending.relationship);
         tables.endings.insert(ending.relationship, ending.clone());
+        Ok(())
+    }
+
+    async fn kept_points(&self, id: Uuid) -> Result<Vec<KeptPoint>, MirrorError> {
+        Ok(self.tables().kept.get(&id).into_iter().flat_map(|kept| kept.values().copied()).collect())
+    }
+
+    async fn note_kept(&self, id: Uuid, noted: &[KeptPoint]) -> Result<(), MirrorError> {
+        let mut tables = self.tables();
+        tables.kept.entry(id).or_default().extend(noted.iter().map(|point| (point.snapshot, *point)));
+        Ok(())
+    }
+
+    async fn forget_kept(&self, id: Uuid, gone: &[Uuid]) -> Result<(), MirrorError> {
+        if let Some(kept) = self.tables().kept.get_mut(&id) {
+            kept.retain(|snapshot, _| !gone.contains(snapshot));
+        }
+        Ok(())
+    }
+
+    async fn forget_all_kept(&self, id: Uuid) -> Result<(), MirrorError> {
+        self.tables().kept.remove(&id);
         Ok(())
     }
 

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use farside_format::Superblock;
+use farside_format::pins::kept_of;
 use farside_format::superblock::CopyMark;
 use farside_platform::Randomness;
 use uuid::Uuid;
@@ -55,10 +56,17 @@ impl Pool {
             let is_taken = |s: &&crate::SnapshotStatus| s.relationship.is_some();
             let newest = snapshots.iter().rev().find(|s| is_taken(s) && s.on_main_line).map(|s| s.uuid);
             for snapshot in &snapshots {
+                // What retention keeps was wanted for longer than its mirror: it stays as a person's.
+                let by_retention = |of: &Uuid| snapshot.pinned_by.contains(&kept_of(*of));
+                let is_kept =
+                    snapshot.relationship.as_ref().is_some_and(by_retention) && newest != Some(snapshot.uuid);
+                if is_kept {
+                    self.describe_snapshot(name, snapshot.uuid, |s| s.relationship.clear())?;
+                }
                 for relationship in &snapshot.pinned_by {
                     self.unpin_snapshot(name, snapshot.uuid, *relationship)?;
                 }
-                match is_taken(&snapshot) && newest != Some(snapshot.uuid) {
+                match is_taken(&snapshot) && !is_kept && newest != Some(snapshot.uuid) {
                     false => {}
                     true if snapshot.held => {
                         self.describe_snapshot(name, snapshot.uuid, |s| s.relationship.clear())?;

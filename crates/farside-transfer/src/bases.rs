@@ -2,6 +2,7 @@
 //! from a blocking thread.
 
 use farside_engine::{ContentRoot, Engine, EngineError, SnapshotInfo, SnapshotOwner, VolumeName};
+pub use farside_format::pins::{common_of, kept_of};
 use uuid::Uuid;
 
 use crate::error::TransferError;
@@ -10,6 +11,8 @@ use crate::protocol::convert::CandidateBase;
 
 /// What the name of a snapshot begins with that holds what a mirror, or a person's decision, took out of sight.
 pub const RESCUE: &str = "rescue";
+/// What the name of a snapshot begins with that retention keeps, and that a mirror took.
+pub const KEPT: &str = "kept";
 /// What it begins with if it was the source that left it behind.
 pub const RESCUE_OF_SOURCE: &str = "rescue-source";
 /// What the name of a snapshot begins with that was the base of a mirror that is over.
@@ -65,12 +68,13 @@ pub fn drop_left_probes(engine: &dyn Engine, volume: &VolumeName) -> Result<(), 
 }
 
 /// Every snapshot here that may serve as base, side branches included, oldest first, [`CANDIDATES_MAX`] at most: those that
-/// a mirror keeps (a common base is among them however many were taken since), and the newest.
+/// a mirror keeps as a base (a common one is among them however many were taken since), and the newest.
 pub fn candidates(engine: &dyn Engine, volume: &VolumeName) -> Result<Vec<CandidateBase>, TransferError> {
     let mut snapshots = engine.all_snapshots(volume)?;
     let mut too_many = snapshots.len().saturating_sub(CANDIDATES_MAX);
+    let kept = engine.replica_record(volume)?.map(|record| kept_of(record.relationship));
     snapshots.retain(|s| {
-        let is_dropped = too_many > 0 && s.pinned_by.is_empty();
+        let is_dropped = too_many > 0 && s.pinned_by.iter().all(|pin| Some(*pin) == kept);
         too_many -= usize::from(is_dropped);
         !is_dropped
     });
@@ -130,6 +134,26 @@ pub fn leave_bases(
     Ok(left)
 }
 
+/// What retention keeps for a relationship becomes a person's: nothing lets it go by itself any more. Answers how many points that
+/// are.
+pub fn leave_kept(
+    engine: &dyn Engine,
+    volume: &VolumeName,
+    relationship: Uuid,
+) -> Result<usize, TransferError> {
+    let keeper = kept_of(relationship);
+    let mut left = 0;
+    for point in engine.all_snapshots(volume)?.iter().filter(|s| s.pinned_by.contains(&keeper)) {
+        // First: in between a crash leaves what retention keeps, and a mirror's snapshot without a pin may go at any time.
+        if point.owner != SnapshotOwner::Person {
+            engine.make_user_snapshot(volume, point.uuid)?;
+        }
+        engine.unpin(volume, point.uuid, keeper)?;
+        left += 1;
+    }
+    Ok(left)
+}
+
 /// Whether a person's snapshot holds what `base` does; also if that cannot be read, which then is nobody's base.
 fn is_a_persons_too(
     engine: &dyn Engine,
@@ -146,16 +170,6 @@ fn is_a_persons_too(
         }
     }
     Ok(false)
-}
-
-/// Makes the id of what is kept in common of that of the relationship.
-const COMMON: u128 = 0x51d7_0a6e_93c4_4b08_a7f2_18e5_c36b_9d40;
-
-/// For whom a destination pins what it has in common with other destinations of the same volume, and a source what it has in
-/// common with those that follow its destination: not for the relationship itself, whose pins say what was published last and what
-/// is built upon.
-pub fn common_of(relationship: Uuid) -> Uuid {
-    Uuid::from_u128(relationship.as_u128() ^ COMMON)
 }
 
 /// A destination keeps, of what it has in common with others, these and no more. What a person made it does not keep:
@@ -185,7 +199,7 @@ pub fn kept_for_others(
     volume: &VolumeName,
     relationship: Uuid,
 ) -> Result<Vec<CandidateBase>, TransferError> {
-    let own = [relationship, common_of(relationship)];
+    let own = [relationship, common_of(relationship), kept_of(relationship)];
     let is_for_others = |s: &&SnapshotInfo| {
         s.owner != SnapshotOwner::Person && s.pinned_by.iter().any(|pin| !own.contains(pin))
     };

@@ -77,6 +77,12 @@ fn convert_body(body: &Body) -> Result<(), TransferError> {
             convert::staged_transfer(m.staged.as_ref())?;
             convert::role_change(m.role_change)?;
         }
+        Body::Reserve(m) => {
+            convert::uuid(&m.relationship)?;
+            convert::uuid(&m.transfer)?;
+            convert::volume(&m.volume)?;
+            convert::role_change(m.role_change)?;
+        }
         Body::Acknowledge(m) => {
             convert::uuid(&m.snapshot)?;
             convert::content_root(&m.content_root)?;

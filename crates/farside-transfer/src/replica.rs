@@ -16,6 +16,8 @@ pub struct Replica {
     pub source: VolumeName,
     /// The replica here.
     pub destination: VolumeName,
+    /// Retention decides how long what is published stays: it is pinned for that ([`kept_of`](crate::bases::kept_of)).
+    pub keeps: bool,
 }
 
 /// All replicas of this site: what they brought may serve a transfer of another one as base.

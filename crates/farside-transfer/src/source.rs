@@ -21,7 +21,7 @@ mod similarity;
 
 pub use compare::compare;
 pub use encoders::{ENCODER_MEMORY, ENCODER_MEMORY_MIN, EncoderSettings};
-pub use prepare::Asked;
+pub use prepare::{Asked, reserve};
 pub use relationships::{KeptBase, SourceRelationships};
 pub use service::{Ended, Prepared, Served, Slot, Step, TransferSource, Wanted, refuse_stream};
 pub use similarity::{MemorySimilarityStore, SIMILARITY_BYTES_PER_TIB, Similarity, SimilarityStore};

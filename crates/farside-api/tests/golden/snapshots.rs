@@ -14,12 +14,13 @@ fn snapshot_list() {
             held: true,
             on_main_line: false,
             made_by: MadeBy::Mirror,
+            rotates: true,
             referenced_bytes: Some(8192),
             unique_bytes: None,
         }],
         json!([{
             "name": "monday", "volume": "p/v", "uuid": ID, "content_root": "00112233445566778899aabbccddeeff",
-            "created_at": "2026-11-21T20:00:00.5Z", "held": true, "on_main_line": false, "made_by": "mirror", "referenced_bytes": 8192,
+            "created_at": "2026-11-21T20:00:00.5Z", "held": true, "on_main_line": false, "made_by": "mirror", "rotates": true, "referenced_bytes": 8192,
             "unique_bytes": null
         }]),
     );
@@ -27,7 +28,8 @@ fn snapshot_list() {
 
 #[test]
 fn who_made_a_snapshot() {
-    golden(&vec![MadeBy::Person, MadeBy::Mirror, MadeBy::Common], json!(["person", "mirror", "common"]));
+    let all = vec![MadeBy::Person, MadeBy::Mirror, MadeBy::Kept, MadeBy::Common];
+    golden(&all, json!(["person", "mirror", "kept", "common"]));
 }
 
 #[test]
@@ -46,5 +48,34 @@ fn snapshot_diff() {
             Difference { offset: 8192, length: 4096, kind: DifferenceKind::Hole },
         ],
         json!([{"offset": 0, "length": 4096, "kind": "data"}, {"offset": 8192, "length": 4096, "kind": "hole"}]),
+    );
+}
+
+#[test]
+fn timetables_of_snapshots() {
+    golden(
+        &vec![SnapshotSchedule {
+            volume: "p/v".into(),
+            others: vec!["p/log".into()],
+            schedule: "every 1h".into(),
+            retention: "hourly=24".into(),
+            hook: Some("pg".into()),
+            last_at: Some(at("2026-11-21T20:00:00Z")),
+            last_snapshot: Some("app-2026-11-21T20:00:00Z".into()),
+            points: Some(7),
+            why: None,
+        }],
+        json!([{
+            "volume": "p/v", "others": ["p/log"], "schedule": "every 1h", "retention": "hourly=24", "hook": "pg", "last_at": "2026-11-21T20:00:00Z",
+            "last_snapshot": "app-2026-11-21T20:00:00Z", "points": 7, "why": null
+        }]),
+    );
+    golden(
+        &SetSnapshotSchedule {
+            every_seconds: Some(3600.0),
+            retention: Some("daily=7".into()),
+            ..Default::default()
+        },
+        json!({"every_seconds": 3600.0, "schedule": null, "time_zone": null, "retention": "daily=7", "others": null, "hook": null}),
     );
 }

@@ -1,5 +1,6 @@
 //! Arguments of `farside mirror`: on the destination's daemon, but for `destinations` and `release`.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -14,9 +15,10 @@ use crate::quantities::{parse_duration, parse_size};
 pub enum Mirror {
     /// Create a mirror of a peer's volume, and the volume here if it does not exist
     #[command(
-        after_help = "Without --every or --schedule, an update begins only when you ask for it.\n\nExamples:\n  farside mirror create \
+        after_help = "Without --every, --schedule or --rpo, an update begins only when you ask for it.\n\nExamples:\n  farside mirror create \
                       siteA:p/db q/db --every 1m\n  farside mirror create siteA:p/db q/db --schedule '*/15 * * * *'\n  farside mirror \
-                      create siteA:p/db q/db --every 1m --throttle 4MB/s,sat+sun=unlimited"
+                      create siteA:p/db q/db --every 1m --throttle 4MB/s,sat+sun=unlimited\n  farside mirror create siteA:p/db q/db --rpo 30s --keep \
+                      hourly=24,daily=7,weekly=4"
     )]
     Create {
         /// PEER:POOL/VOL
@@ -29,6 +31,9 @@ pub enum Mirror {
         /// Update by a timetable.
         #[command(flatten)]
         timetable: Timetable,
+        /// Objective and retention.
+        #[command(flatten)]
+        policy: Policy,
         /// What it takes of the link.
         #[command(flatten)]
         link: Link,
@@ -36,22 +41,34 @@ pub enum Mirror {
         #[arg(long)]
         no_reverse: bool,
     },
-    /// Change a mirror's schedule or its use of the link
+    /// Make the mirrors of a snapmirror.conf: schedules, throttles, windows, several paths
+    #[command(
+        after_help = "Each line becomes a mirror of PEER:SOURCE-POOL/VOLUME into POOL/VOLUME, whose updates begin when the line says. What has \
+                      no counterpart is named. Nothing is copied yet: farside mirror initialize makes the first copies.\n\nExamples:\n  farside \
+                      mirror import snapmirror.conf --source-pool tank --pool vault --plan\n  farside mirror import snapmirror.conf \
+                      --source-pool tank --pool vault --destination filer2 --peer filer1=north"
+    )]
+    Import(Import),
+    /// Change a mirror's schedule, objective, retention or use of the link
     #[command(
         after_help = "Examples:\n  farside mirror set q/db --every 10s\n  farside mirror set q/db --every off\n  farside \
                       mirror set q/db --schedule '30 2 * * MON-FRI' --time-zone Europe/Berlin\n  farside mirror set q/db --throttle \
-                      4MB/s,08:00-18:00=1MB/s\n  farside mirror set q/db --priority low --window auto"
+                      4MB/s,08:00-18:00=1MB/s\n  farside mirror set q/db --priority low --window auto\n  farside mirror set q/db --rpo 30s --keep \
+                      last=10,hourly=24,daily=7"
     )]
     Set {
         /// POOL/VOL here
         volume: VolumeName,
         /// Interval of the updates, or off
         #[arg(long, value_name = "DURATION", value_parser = parse_every, conflicts_with = "schedule")]
-        #[arg(required_unless_present_any = ["schedule", "throttle", "window", "priority", "path"])]
+        #[arg(required_unless_present_any = ["schedule", "rpo", "keep", "group", "throttle", "window", "priority", "path"])]
         every: Option<Every>,
         /// Update by a timetable.
         #[command(flatten)]
         timetable: Timetable,
+        /// Objective and retention.
+        #[command(flatten)]
+        policy: Policy,
         /// What it takes of the link.
         #[command(flatten)]
         link: Link,
@@ -84,11 +101,15 @@ pub enum Mirror {
     #[command(
         after_help = "With --at, newer content stays as a side branch. It opens over NBD, and snapshot rollback goes back to \
                       it.\n\nExamples:\n  farside mirror break q/db --plan\n  farside mirror break \
-                      q/db --yes\n  farside mirror break q/db --at monday"
+                      q/db --yes\n  farside mirror break q/db --at monday\n  farside mirror break --group shop --plan"
     )]
     Break {
         /// POOL/VOL here
-        volume: VolumeName,
+        #[arg(required_unless_present = "group", conflicts_with = "group")]
+        volume: Option<VolumeName>,
+        /// All mirrors of this group, at the newest instant that all of them have
+        #[arg(long, value_name = "NAME", value_parser = parse_label)]
+        group: Option<String>,
         /// Break at this snapshot of the replica, if the newest point holds the damage
         #[arg(long, value_name = "SNAP", value_parser = parse_label)]
         at: Option<String>,
@@ -213,6 +234,36 @@ pub enum Mirror {
     },
 }
 
+/// What `mirror import` takes.
+#[derive(Clone, Debug, Args)]
+pub struct Import {
+    /// The file
+    pub file: PathBuf,
+    /// The pool of the volumes at their sources
+    #[arg(long, value_name = "POOL", value_parser = parse_label)]
+    pub source_pool: String,
+    /// The pool of the replicas here
+    #[arg(long, value_name = "POOL", value_parser = parse_label)]
+    pub pool: String,
+    /// What a source of the file is called here; repeat it for several [default: as in the file]
+    #[arg(long = "peer", value_name = "FILER=PEER", value_parser = parse_renamed)]
+    pub peers: Vec<(String, String)>,
+    /// Only lines with this destination [default: all]
+    #[arg(long, value_name = "FILER")]
+    pub destination: Option<String>,
+    /// Time zone of the timetables [default: the present zone of the daemon's system]
+    #[arg(long, value_name = "ZONE")]
+    pub time_zone: Option<String>,
+    /// Show what would be made, and make nothing
+    #[arg(long)]
+    pub plan: bool,
+}
+
+fn parse_renamed(text: &str) -> Result<(String, String), String> {
+    let (filer, peer) = text.split_once('=').ok_or("use FILER=PEER, such as filer1=north")?;
+    Ok((filer.to_owned(), parse_label(peer)?))
+}
+
 /// A timetable and its time zone.
 #[derive(Clone, Debug, Args)]
 pub struct Timetable {
@@ -222,6 +273,21 @@ pub struct Timetable {
     /// Time zone of the timetable, stored by name [default: the present zone of the daemon's system]
     #[arg(long, value_name = "ZONE", requires = "schedule", conflicts_with = "every")]
     pub time_zone: Option<String>,
+}
+
+/// How old a mirror's data may get, and how long what it brought stays.
+#[derive(Clone, Debug, Args)]
+pub struct Policy {
+    /// How old the replica's data may get: updates begin as late as that allows
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, conflicts_with_all = ["every", "schedule"])]
+    pub rpo: Option<Duration>,
+    /// Which points stay here: the newest (last), the first of each of the newest hours, days, weeks, months, years
+    /// (hourly, daily, weekly, monthly, yearly), and how many newest ones nobody may delete (floor); or none
+    #[arg(long, value_name = "WORD=COUNT,…")]
+    pub keep: Option<String>,
+    /// The group of mirrors that are broken off together (mirror break --group), or none
+    #[arg(long, value_name = "NAME", value_parser = parse_label)]
+    pub group: Option<String>,
 }
 
 /// What a mirror's transfers take of the link.

@@ -13,8 +13,11 @@ pub mod snapshot;
 pub mod volume;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+
+use crate::quantities::parse_duration;
 
 /// Storage volumes mirrored to a far site.
 #[derive(Debug, Parser)]
@@ -101,6 +104,16 @@ pub enum Noun {
     /// The accelerator: TCP connections between hosts of two sites
     #[command(subcommand, arg_required_else_help = true)]
     Accel(accelerator::Accelerator),
+    /// One page about this site: its peers, pools and mirrors, and what is wrong
+    #[command(after_help = "Example:\n  farside status")]
+    Status,
+    /// The same page again and again, until Ctrl-C: the mirrors whose data is nearest to being too old come first
+    #[command(after_help = "Examples:\n  farside top\n  farside top --every 10s")]
+    Top {
+        /// How often
+        #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "2s")]
+        every: Duration,
+    },
     /// The daemon's configuration
     #[command(subcommand, arg_required_else_help = true)]
     Config(Config),

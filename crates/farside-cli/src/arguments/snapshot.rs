@@ -1,9 +1,13 @@
 //! Arguments of `farside snapshot`.
 
+use std::time::Duration;
+
 use clap::Subcommand;
 
 use super::destructive::Destructive;
+use super::mirror::Timetable;
 use super::names::{SnapshotName, VolumeName, parse_label};
+use crate::quantities::parse_duration;
 
 /// `farside snapshot`.
 #[derive(Debug, Subcommand)]
@@ -66,6 +70,33 @@ pub enum Snapshot {
         /// Plan and consent.
         #[command(flatten)]
         destructive: Destructive,
+    },
+    /// Take snapshots by a timetable and let old ones go; without options, show what is set
+    #[command(
+        after_help = "Of each of the newest hours, days, weeks, months and years the first snapshot stays. A hook is a table \
+                      of farside.toml, [hooks.NAME], with the commands freeze and thaw; what it froze is named app-TIME, everything \
+                      else auto-TIME.\n\nExamples:\n  farside snapshot schedule p/db --every 1h --keep hourly=24,daily=7\n  farside snapshot \
+                      schedule p/db --schedule '0 3 * * *' --keep daily=14,monthly=12 --hook postgres\n  farside snapshot schedule\n  farside \
+                      snapshot schedule p/db --off\n  farside snapshot schedule p/db p/log --every 1m --keep last=10,hourly=24"
+    )]
+    Schedule {
+        /// POOL/VOL [default: show all]; several of one pool are taken in the same instant
+        volumes: Vec<VolumeName>,
+        /// Interval
+        #[arg(long, value_name = "DURATION", value_parser = parse_duration, conflicts_with = "schedule", requires = "volumes")]
+        every: Option<Duration>,
+        /// Timetable.
+        #[command(flatten)]
+        timetable: Timetable,
+        /// Which snapshots stay: WORD=COUNT,… of last, hourly, daily, weekly, monthly, yearly
+        #[arg(long, value_name = "WORD=COUNT,…", requires = "volumes")]
+        keep: Option<String>,
+        /// The hook that freezes and thaws an application, or none
+        #[arg(long, value_name = "NAME", requires = "volumes")]
+        hook: Option<String>,
+        /// End it; what it has taken stays until you delete it
+        #[arg(long, requires = "volumes", conflicts_with_all = ["every", "schedule", "keep", "hook"])]
+        off: bool,
     },
     /// Show where two snapshots of a volume differ
     #[command(after_help = "Example:\n  farside snapshot diff p/db@monday p/db@tuesday --json")]

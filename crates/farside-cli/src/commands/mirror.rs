@@ -2,6 +2,8 @@
 
 mod check;
 mod destinations;
+mod group;
+mod import;
 mod levels;
 
 use farside_api::{
@@ -10,6 +12,8 @@ use farside_api::{
     StartTransfer, Throttle, TransferRecord,
 };
 use reqwest::Method;
+
+pub(super) use check::most_of as lag_at_most;
 
 use super::context::Context;
 use super::site::throttle;
@@ -23,7 +27,7 @@ use crate::quantities::{duration, size, time};
 
 pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
     match verb {
-        Verb::Create { source, destination, every, timetable, link, no_reverse } => {
+        Verb::Create { source, destination, every, timetable, policy, link, no_reverse } => {
             let request = CreateMirror {
                 source: source.to_string(),
                 destination: destination.to_string(),
@@ -31,6 +35,9 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
                 no_reverse,
                 schedule: timetable.schedule,
                 time_zone: timetable.time_zone,
+                rpo_seconds: policy.rpo.map(|rpo| rpo.as_secs_f64()),
+                retention: policy.keep,
+                group: policy.group.filter(|group| group != "none"),
                 link: link.request(),
             };
             let mirror: Mirror = context.client.post(&["mirrors"], &request).await?;
@@ -42,12 +49,16 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
                 )
             });
         }
-        Verb::Set { volume, every, timetable, link } => {
+        Verb::Import(import) => import::run(&context, import).await?,
+        Verb::Set { volume, every, timetable, policy, link } => {
             let every_seconds = every.map(Every::seconds);
             let request = SetMirror {
                 every_seconds,
                 schedule: timetable.schedule,
                 time_zone: timetable.time_zone,
+                rpo_seconds: policy.rpo.map(|rpo| rpo.as_secs_f64()),
+                retention: policy.keep,
+                group: policy.group.map(|group| if group == "none" { String::new() } else { group }),
                 link: link.request(),
             };
             let mirror: Mirror = context.client.post(&path(&volume, "set"), &request).await?;
@@ -96,7 +107,11 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
             let request = StartTransfer { timeout_seconds: Some(transfer.timeout.as_secs_f64()) };
             start(&context, "swap", &transfer, &request, destructive).await?;
         }
-        Verb::Break { volume, at, destructive } => {
+        Verb::Break { group: Some(group), at, destructive, .. } => {
+            group::break_off(&context, &group, at, destructive).await?;
+        }
+        Verb::Break { volume: None, .. } => {}
+        Verb::Break { volume: Some(volume), at, destructive, .. } => {
             let request = BreakMirror { at };
             let request = DestructiveRequest {
                 method: Method::POST,
@@ -315,8 +330,14 @@ fn listing(mirrors: &[Mirror]) -> String {
     table(&columns, rows.collect(), "no mirrors; make one with farside mirror create")
 }
 
+/// An objective, and what will come of it.
+fn objective(seconds: f64, forecast: Option<f64>) -> String {
+    let forecast = forecast.map(|lag| format!(" (data up to {} old is expected)", duration(lag)));
+    duration(seconds) + &forecast.unwrap_or_default()
+}
+
 /// The state, and how far the transfer is if one is under way.
-fn state(mirror: &Mirror) -> String {
+pub(super) fn state(mirror: &Mirror) -> String {
     let state = name_of(&mirror.state);
     match &mirror.transfer {
         Some(transfer) if matches!(mirror.state, MirrorState::Transferring | MirrorState::Initializing) => {
@@ -360,6 +381,10 @@ fn status(m: &Mirror) -> String {
         ("content root", or_dash(m.content_root.clone(), |r| r)),
         ("base snapshot", or_dash(m.base_snapshot.clone(), |s| s)),
         ("schedule", or_dash(m.schedule.clone(), |s| s)),
+        ("objective", or_dash(m.objective_seconds, |rpo| objective(rpo, m.forecast_seconds))),
+        ("keeps", or_dash(m.retention.clone(), |r| r)),
+        ("group", or_dash(m.group.clone(), |g| g)),
+        ("place in line", or_dash(m.queue_position, |position| position.to_string())),
         ("throttle", or_dash(m.link.as_ref(), |link| own_throttle(link, m.throttle))),
         ("window", or_dash(m.link.as_ref(), |l| l.window_bytes.map_or_else(|| "auto".into(), size))),
         ("priority", or_dash(m.link.as_ref(), |l| if l.low_priority { "low" } else { "normal" }.into())),

@@ -7,6 +7,7 @@ mod dedup;
 mod generate;
 mod host;
 mod mirror;
+mod overview;
 mod peer;
 mod pool;
 mod quarantine;
@@ -40,6 +41,8 @@ pub async fn run(arguments: Arguments) -> Result<(), Failed> {
         Noun::Site(verb) => site::run(context()?, verb).await?,
         Noun::Mirror(verb) => mirror::run(context()?, verb).await?,
         Noun::Accel(verb) => accelerator::run(context()?, verb).await?,
+        Noun::Status => overview::status(context()?).await?,
+        Noun::Top { every } => overview::top(context()?, every).await?,
         Noun::Config(Config::Show) => config_show(context()?).await?,
         Noun::SupportBundle { output } => {
             support::run(context()?, output, &arguments.connection.data_dir_path()).await?;

@@ -2,7 +2,7 @@
 
 use farside_api::{
     CreateSnapshots, Difference, DifferenceKind, ErrorBody, ErrorCode, HoldSnapshot, MadeBy, Rename,
-    Rollback, Snapshot,
+    Rollback, SetSnapshotSchedule, Snapshot, SnapshotSchedule,
 };
 use reqwest::Method;
 
@@ -64,6 +64,37 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
             }
         }
         Verb::Diff { from, to } => diff(&context, &from, &to).await?,
+        Verb::Schedule { volumes, .. } if volumes.is_empty() => {
+            let all: Vec<SnapshotSchedule> = context.client.get(&["snapshot-schedules"]).await?;
+            context.show(&all, |all| schedules(all));
+        }
+        Verb::Schedule { volumes, off: true, .. } => {
+            let volume = &volumes[0];
+            let path = ["volumes", &volume.pool, &volume.volume, "snapshot-schedule"];
+            let ended: SnapshotSchedule =
+                context.client.request(Method::DELETE, &path, &[], None::<&()>).await?;
+            context.show(&ended, |s| {
+                let points = s.points.unwrap_or_default();
+                format!("{} has no timetable of snapshots any more; {points} that it took stay\n", s.volume)
+            });
+        }
+        Verb::Schedule { volumes, every, timetable, keep, hook, off: false } => {
+            let (volume, others) = (&volumes[0], &volumes[1..]);
+            let path = ["volumes", &volume.pool, &volume.volume, "snapshot-schedule"];
+            let request = SetSnapshotSchedule {
+                every_seconds: every.map(|every| every.as_secs_f64()),
+                schedule: timetable.schedule,
+                time_zone: timetable.time_zone,
+                retention: keep,
+                others: (!others.is_empty()).then(|| others.iter().map(ToString::to_string).collect()),
+                hook: hook.map(|hook| if hook == "none" { String::new() } else { hook }),
+            };
+            let shown: SnapshotSchedule = match request == SetSnapshotSchedule::default() {
+                true => context.client.get(&path).await?,
+                false => context.client.post(&path, &request).await?,
+            };
+            context.show(&shown, |s| schedules(std::slice::from_ref(s)));
+        }
     }
     Ok(())
 }
@@ -110,11 +141,37 @@ fn path_to<'a>(name: &'a SnapshotName, verb: &'a str) -> [&'a str; 6] {
     ["volumes", &name.volume.pool, &name.volume.volume, "snapshots", &name.snapshot, verb]
 }
 
+fn schedules(all: &[SnapshotSchedule]) -> String {
+    let columns = [
+        Column::Left("volume"),
+        Column::Left("schedule"),
+        Column::Left("keeps"),
+        Column::Left("hook"),
+        Column::Right("points"),
+        Column::Left("last"),
+        Column::Left("why"),
+    ];
+    let rows = all.iter().map(|s| {
+        vec![
+            [std::slice::from_ref(&s.volume), &s.others].concat().join(" "),
+            s.schedule.clone(),
+            s.retention.clone(),
+            or_dash(s.hook.clone(), |hook| hook),
+            or_dash(s.points, |points| points.to_string()),
+            or_dash(s.last_snapshot.clone(), |name| name),
+            s.why.clone().unwrap_or_default(),
+        ]
+    });
+    let none = "no timetables of snapshots; set one with farside snapshot schedule POOL/VOL --every 1h --keep hourly=24";
+    table(&columns, rows.collect(), none)
+}
+
 fn listing(snapshots: &[Snapshot]) -> String {
     let columns = [
         Column::Left("name"),
         Column::Left("created"),
         Column::Left("made by"),
+        Column::Left("rotates"),
         Column::Right("referenced"),
         Column::Right("unique"),
         Column::Left("held"),
@@ -129,8 +186,10 @@ fn listing(snapshots: &[Snapshot]) -> String {
                 MadeBy::Person => "person",
                 MadeBy::Mirror => "mirror",
                 MadeBy::Common => "common",
+                MadeBy::Kept => "kept",
             }
             .into(),
+            if snapshot.rotates { "yes" } else { "no" }.into(),
             or_dash(snapshot.referenced_bytes, size),
             or_dash(snapshot.unique_bytes, size),
             if snapshot.held { "yes" } else { "no" }.into(),

@@ -12,7 +12,7 @@ use farside_api::{
 };
 use farside_engine::VolumeName;
 use farside_link::{Priority, Window};
-use farside_mirror::{MirrorOptions, NewMirror};
+use farside_mirror::{MirrorOptions, NewMirror, Retention};
 use serde::Deserialize;
 
 use super::error::{Body, Query};
@@ -81,9 +81,15 @@ async fn create(State(site): Shared, Body(request): Body<CreateMirror>) -> Answe
         ErrorBody::new(ErrorCode::WrongUsage, format!("{:?} is not PEER:POOL/VOL", request.source))
     })?;
     let peer = peers::named(&site.node, peer)?.record.id;
-    let schedule =
-        schedules::asked(request.every_seconds, request.schedule.as_deref(), request.time_zone.as_deref())?
-            .unwrap_or_default();
+    let schedule = schedules::asked_or_objective(
+        request.rpo_seconds,
+        request.every_seconds,
+        request.schedule.as_deref(),
+        request.time_zone.as_deref(),
+    )?
+    .unwrap_or_default();
+    let retention = retention(request.retention.as_deref())?.unwrap_or_default();
+    let group = group(request.group)?.flatten();
     let connections = site.exports.connections_to(&destination).all();
     if connections > 0 {
         // Data under a mounted file system never changes by itself.
@@ -101,6 +107,8 @@ async fn create(State(site): Shared, Body(request): Body<CreateMirror>) -> Answe
         destination: destination.clone(),
         schedule,
         options,
+        retention,
+        group,
         allow_reverse: !request.no_reverse,
     };
     let made = mirrors.make(wanted, CREATE_PATIENCE).await?;
@@ -116,8 +124,14 @@ async fn set(
     Body(request): Body<SetMirror>,
 ) -> Answer<Mirror> {
     let mirror = site.mirrors.mirror(&name_of(pool, volume)?)?;
-    let schedule =
-        schedules::asked(request.every_seconds, request.schedule.as_deref(), request.time_zone.as_deref())?;
+    let schedule = schedules::asked_or_objective(
+        request.rpo_seconds,
+        request.every_seconds,
+        request.schedule.as_deref(),
+        request.time_zone.as_deref(),
+    )?;
+    let retention = retention(request.retention.as_deref())?;
+    let group = group(request.group)?;
     let before = mirror.status().relationship.options;
     let options = options_after(before.clone(), request.link)?;
     if options != before {
@@ -126,7 +140,29 @@ async fn set(
     if let Some(schedule) = schedule {
         mirror.set_schedule(schedule).await?;
     }
+    if let Some(retention) = retention {
+        mirror.set_retention(retention).await?;
+    }
+    if let Some(group) = group {
+        mirror.set_group(group).await?;
+    }
     Ok(Json(site.mirrors.document(&mirror.status(), site.clock.now())))
+}
+
+/// What a request says of retention.
+fn retention(text: Option<&str>) -> Result<Option<Retention>, ErrorBody> {
+    text.map(str::parse).transpose().map_err(Failure::into_error_body)
+}
+
+/// What a request says of the group: nothing, none, or a name.
+#[expect(clippy::option_option, reason = "nothing is said, or that it is in none")]
+fn group(name: Option<String>) -> Result<Option<Option<String>>, ErrorBody> {
+    match name {
+        Some(name) if !name.is_empty() && !farside_engine::is_label(&name) => {
+            Err(ErrorBody::new(ErrorCode::WrongUsage, format!("{name:?} cannot be the name of a group")))
+        }
+        name => Ok(name.map(|name| Some(name).filter(|name| !name.is_empty()))),
+    }
 }
 
 /// What a request makes of a mirror's options.

@@ -14,6 +14,7 @@ mod plan;
 mod pools;
 mod scrubs;
 mod site;
+mod snapshot_schedules;
 mod snapshots;
 mod support;
 mod volumes;
@@ -42,6 +43,7 @@ pub(crate) fn control(site: Arc<Site>, requests: TaskTracker) -> Router {
         .merge(dedups::routes())
         .merge(volumes::routes())
         .merge(snapshots::routes())
+        .merge(snapshot_schedules::routes())
         .merge(peers::routes())
         .merge(hosts::routes())
         .merge(mirrors::routes())

@@ -292,6 +292,7 @@ async fn delete(
         site.hosts.end_with(&ids).await.map_err(Failure::into_error_body)?;
         site.scrubs.forget(&name).await.map_err(Failure::into_error_body)?;
         site.dedups.forget(&name).await.map_err(Failure::into_error_body)?;
+        site.snapshot_schedules.forget(&name).await.map_err(Failure::into_error_body)?;
         site.state.forget_pool(&name).await.map_err(Failure::into_error_body)
     };
     if let Err(error) = forget.await {

@@ -18,7 +18,7 @@ use farside_engine::{VolumeName, is_label};
 use farside_mirror::rescues;
 use farside_platform::{BLOCK_BYTES, Timestamp};
 use farside_store::{NewSnapshot, Pool, SnapshotStatus, Version};
-use farside_transfer::bases::common_of;
+use farside_transfer::bases::{common_of, kept_of};
 use serde::Deserialize;
 use tokio::io::{AsyncWriteExt, DuplexStream};
 use tokio_util::io::ReaderStream;
@@ -32,6 +32,7 @@ use crate::failure::Failure;
 use crate::figures::{Counter, LISTING_MAX};
 use crate::plans::{self, RollbackFacts};
 use crate::site::Site;
+use crate::snapshot_schedules::SnapshotSchedules;
 
 /// Snapshots of one request: one record of the pool freezes them all.
 const TOGETHER_MAX: usize = 1024;
@@ -53,14 +54,14 @@ pub(super) fn routes() -> Router<Arc<Site>> {
 }
 
 async fn list_all(State(site): Shared) -> Answer<Vec<Snapshot>> {
-    let pools = site.pools.open_pools();
+    let (pools, timetables) = (site.pools.open_pools(), Arc::clone(&site.snapshot_schedules));
     let all = site.blocking.run(move || {
         let until = Instant::now() + LISTING_MAX;
         let mut all = Vec::new();
         for (pool_name, pool) in &pools {
             for volume in pool.volumes() {
                 let name = VolumeName { pool: pool_name.clone(), volume: volume.name };
-                all.extend(of_volume(pool, &name, until)?);
+                all.extend(of_volume(pool, &timetables, &name, until)?);
             }
         }
         Ok::<_, ErrorBody>(all)
@@ -71,11 +72,19 @@ async fn list_all(State(site): Shared) -> Answer<Vec<Snapshot>> {
 async fn list(State(site): Shared, Path((pool, volume)): Path<(String, String)>) -> Answer<Vec<Snapshot>> {
     let name = name_of(pool, volume)?;
     let pool = site.pools.get(&name.pool)?;
-    Ok(Json(site.blocking.run(move || of_volume(&pool, &name, Instant::now() + LISTING_MAX)).await?))
+    let timetables = Arc::clone(&site.snapshot_schedules);
+    let until = Instant::now() + LISTING_MAX;
+    Ok(Json(site.blocking.run(move || of_volume(&pool, &timetables, &name, until)).await?))
 }
 
 /// The snapshots of a volume, with what each refers to and holds alone as far as that is counted `until` then.
-fn of_volume(pool: &Arc<Pool>, volume: &VolumeName, until: Instant) -> Result<Vec<Snapshot>, ErrorBody> {
+fn of_volume(
+    pool: &Arc<Pool>,
+    timetables: &SnapshotSchedules,
+    volume: &VolumeName,
+    until: Instant,
+) -> Result<Vec<Snapshot>, ErrorBody> {
+    let keepers = keepers_of(pool, timetables, volume)?;
     let snapshots = pool.snapshots(&volume.volume).map_err(Failure::into_error_body)?;
     let counter = Counter::until(Arc::clone(pool), &volume.volume, until);
     let documents = snapshots.iter().map(|snapshot| {
@@ -84,20 +93,28 @@ fn of_volume(pool: &Arc<Pool>, volume: &VolumeName, until: Instant) -> Result<Ve
         Ok::<_, ErrorBody>(Snapshot {
             referenced_bytes: counter.referenced(version).ok().flatten(),
             unique_bytes: counter.only_in(snapshot.uuid).ok().flatten(),
-            ..document(pool, volume, snapshot)?
+            ..document(pool, &keepers, volume, snapshot)?
         })
     });
     // A mirror deletes its own as it goes on: what went while the list is made is simply not on it.
     documents.filter(|d| !matches!(d, Err(error) if error.code == ErrorCode::NotFound)).collect()
 }
 
-fn document(pool: &Pool, volume: &VolumeName, snapshot: &SnapshotStatus) -> Result<Snapshot, ErrorBody> {
+fn document(
+    pool: &Pool,
+    keepers: &[Uuid],
+    volume: &VolumeName,
+    snapshot: &SnapshotStatus,
+) -> Result<Snapshot, ErrorBody> {
     let root = match pool.content_root(&volume.volume, snapshot.uuid).map_err(Failure::into_error_body) {
         Ok(root) => Some(root.to_string()),
         // Part of it cannot be read: it is listed all the same, and so are the others.
         Err(error) if error.code == ErrorCode::Corrupt => None,
         Err(error) => return Err(error),
     };
+    let rotates = snapshot.pinned_by.iter().any(|pin| keepers.contains(pin));
+    // What is published is the mirror's base besides.
+    let is_kept = is_kept_only(keepers, snapshot);
     Ok(Snapshot {
         name: snapshot.name.clone(),
         volume: volume.to_string(),
@@ -108,12 +125,30 @@ fn document(pool: &Pool, volume: &VolumeName, snapshot: &SnapshotStatus) -> Resu
         on_main_line: snapshot.on_main_line,
         made_by: match snapshot.relationship {
             None => MadeBy::Person,
+            Some(_) if is_kept => MadeBy::Kept,
             Some(_) if is_common(snapshot) => MadeBy::Common,
             Some(_) => MadeBy::Mirror,
         },
+        rotates,
         referenced_bytes: None,
         unique_bytes: None,
     })
+}
+
+/// Whether retention alone keeps it, and lets it go one day.
+fn is_kept_only(keepers: &[Uuid], snapshot: &SnapshotStatus) -> bool {
+    !snapshot.pinned_by.is_empty() && snapshot.pinned_by.iter().all(|pin| keepers.contains(pin))
+}
+
+/// By what retention pins in a volume: that of its timetable, and that of the mirror whose replica it is, or was.
+fn keepers_of(
+    pool: &Pool,
+    timetables: &SnapshotSchedules,
+    volume: &VolumeName,
+) -> Result<Vec<Uuid>, ErrorBody> {
+    let status = pool.volume(&volume.volume).map_err(Failure::into_error_body)?;
+    let of_mirror = status.replica.map(|replica| kept_of(replica.relationship));
+    Ok(of_mirror.into_iter().chain(timetables.keeper_of(status.uuid)).collect())
 }
 
 /// Whether a mirror keeps it for nothing but to have it in common with other replicas of the same volume.
@@ -152,7 +187,7 @@ async fn create(State(site): Shared, Body(request): Body<CreateSnapshots>) -> An
         wanted
             .iter()
             .zip(&made)
-            .map(|((volume, _), s)| document(&pool, volume, s))
+            .map(|((volume, _), s)| document(&pool, &[], volume, s))
             .collect::<Result<Vec<_>, _>>()
     });
     Ok(Json(made.await?))
@@ -211,6 +246,7 @@ async fn find(site: &Site, (pool, volume, snapshot): (String, String, String)) -
     let pool = site.pools.get(&volume.pool)?;
     let found = pool.clone();
     let name = volume.clone();
+    let timetables = Arc::clone(&site.snapshot_schedules);
     site.blocking
         .run(move || {
             let status = found.snapshot_named(&name.volume, &snapshot).map_err(|error| {
@@ -224,7 +260,8 @@ async fn find(site: &Site, (pool, volume, snapshot): (String, String, String)) -
                     _ => told,
                 }
             })?;
-            Ok::<_, ErrorBody>(Found { pool, volume, status })
+            let keepers = keepers_of(&pool, &timetables, &volume)?;
+            Ok::<_, ErrorBody>(Found { pool, volume, status, keepers })
         })
         .await
 }
@@ -233,6 +270,8 @@ struct Found {
     pool: Arc<Pool>,
     volume: VolumeName,
     status: SnapshotStatus,
+    /// By what retention pins in its volume.
+    keepers: Vec<Uuid>,
 }
 
 impl Found {
@@ -240,7 +279,7 @@ impl Found {
     fn look(&self) -> Result<Snapshot, ErrorBody> {
         let status =
             self.pool.snapshot(&self.volume.volume, self.status.uuid).map_err(Failure::into_error_body)?;
-        document(&self.pool, &self.volume, &status)
+        document(&self.pool, &self.keepers, &self.volume, &status)
     }
 }
 
@@ -287,8 +326,18 @@ async fn delete(
 ) -> Answered<Snapshot> {
     let found = find(&site, path).await?;
     let name = format!("{}@{}", found.volume, found.status.name);
+    // What only retention keeps a person may delete, but for the floor.
+    let is_kept = is_kept_only(&found.keepers, &found.status);
     let refused = if found.status.held {
         Some(format!("{name} is held; farside snapshot unhold {name} allows deleting it"))
+    } else if is_kept && is_floor(&site, &found).await? {
+        Some(format!(
+            "{name} is one of the newest points, which the mirror's retention keeps whatever happens (floor). farside mirror set {} \
+             --keep changes that",
+            found.volume
+        ))
+    } else if is_kept {
+        None
     } else if is_common(&found.status) {
         Some(format!(
             "{name} is also at other replicas of the same volume, so that one can follow another if their source is \
@@ -317,6 +366,14 @@ async fn delete(
     }
     let deleted = site.blocking.run(move || {
         let document = found.look()?;
+        if is_kept {
+            for pin in &found.status.pinned_by {
+                found
+                    .pool
+                    .unpin_snapshot(&found.volume.volume, found.status.uuid, *pin)
+                    .map_err(Failure::into_error_body)?;
+            }
+        }
         found
             .pool
             .delete_snapshot(&found.volume.volume, found.status.uuid)
@@ -324,6 +381,12 @@ async fn delete(
         Ok::<_, ErrorBody>(document)
     });
     Ok(Outcome::Done(deleted.await?))
+}
+
+/// Whether it is one of the points that a replica's retention keeps whatever happens.
+async fn is_floor(site: &Site, found: &Found) -> Result<bool, ErrorBody> {
+    let Ok(mirror) = site.mirrors.mirror(&found.volume) else { return Ok(false) };
+    mirror.is_floor(found.status.uuid).await.map_err(Failure::into_error_body)
 }
 
 async fn rollback(

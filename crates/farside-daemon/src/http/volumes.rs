@@ -218,6 +218,8 @@ async fn delete(
     }
     let pool = site.pools.get(&name.pool)?;
     let volume = name.volume.clone();
+    // What a timetable has taken is pinned for it.
+    site.snapshot_schedules.end(document.uuid).await?;
     site.blocking.run(move || pool.delete_volume(&volume)).await?;
     if let Err(error) = site.rights.end_with(&site.state, &[(name.clone(), document.uuid)]).await {
         // They hold for nobody else: the volume that they were on is no more.

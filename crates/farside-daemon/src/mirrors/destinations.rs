@@ -214,7 +214,9 @@ impl Mirrors {
     async fn replicas_of(&self, volume: &VolumeName) -> Result<Vec<Uuid>, ErrorBody> {
         let all =
             self.parts.state.relationships(Some(&volume.pool)).await.map_err(Failure::into_error_body)?;
-        Ok(all.into_iter().filter(|r| r.destination == *volume).map(|r| r.id).collect())
+        let of_volume = all.into_iter().filter(|r| r.destination == *volume).map(|r| r.id);
+        // A timetable of snapshots pins as retention does.
+        Ok(of_volume.chain(self.parts.snapshot_schedules.ids()).collect())
     }
 
     /// Whose bases of `volume` are meant by `holder`: a peer's name, the beginning of a key (as those are listed whose
@@ -477,6 +479,10 @@ fn source(held: api::MirrorDestination) -> api::Mirror {
         why,
         lag_seconds: None,
         objective_seconds: None,
+        forecast_seconds: None,
+        queue_position: None,
+        retention: None,
+        group: None,
         current_snapshot: held.base_snapshot.clone(),
         content_root: held.content_root,
         base_snapshot: held.base_snapshot,

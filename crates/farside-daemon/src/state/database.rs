@@ -24,7 +24,7 @@ const PROBED_FOR: Duration = Duration::from_secs(5);
 const READERS_MAX: u32 = 4;
 
 /// What has ever changed the tables, oldest first. Once released, a migration is never edited.
-const MIGRATIONS: [(i64, &str, &str); 19] = [
+const MIGRATIONS: [(i64, &str, &str); 20] = [
     (1, "first", include_str!("migrations/0001_first.sql")),
     (2, "directions", include_str!("migrations/0002_directions.sql")),
     (3, "fence", include_str!("migrations/0003_fence.sql")),
@@ -44,6 +44,7 @@ const MIGRATIONS: [(i64, &str, &str); 19] = [
     (17, "followed-since", include_str!("migrations/0017_followed_since.sql")),
     (18, "scrubs", include_str!("migrations/0018_scrubs.sql")),
     (19, "dedups", include_str!("migrations/0019_dedups.sql")),
+    (20, "retention", include_str!("migrations/0020_retention.sql")),
 ];
 
 /// The newest schema this version knows: the number of its last migration.

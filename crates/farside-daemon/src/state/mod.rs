@@ -8,6 +8,7 @@
 mod database;
 mod dedups;
 mod hosts;
+mod kept_points;
 mod lines;
 mod log;
 mod peers;
@@ -18,6 +19,7 @@ mod rights;
 mod rows;
 mod scrubs;
 mod settings;
+mod snapshot_schedules;
 mod transfers;
 
 pub(crate) use database::StateError;
@@ -29,3 +31,4 @@ pub(crate) use pools::PoolRow;
 pub(crate) use relationships::PoolRelationships;
 pub(crate) use rights::{Recorded, RightRow};
 pub(crate) use scrubs::ScrubRow;
+pub(crate) use snapshot_schedules::SnapshotScheduleRow;

@@ -5,7 +5,7 @@ use farside_engine::{ContentRoot, VolumeName};
 use farside_link::{Priority, Rules, Window};
 use farside_mirror::{
     Ending, EndingStore, LogEntry, MirrorError, MirrorOptions, Overtaken, Relationship, RelationshipStore,
-    Released, Schedule, SourceRelationship, SourceStore, SwapMark,
+    Released, Retention, Schedule, SourceRelationship, SourceStore, SwapMark, retention::KeptPoint,
 };
 use farside_transfer::TransferReport;
 use farside_transfer::protocol::convert::Upstream;
@@ -54,6 +54,8 @@ struct Row {
     paths: String,
     origin: Option<Vec<u8>>,
     told: bool,
+    retention: Option<String>,
+    mirror_group: Option<String>,
 }
 from_row!(Row {
     id,
@@ -74,7 +76,9 @@ from_row!(Row {
     low_priority,
     paths,
     origin,
-    told
+    told,
+    retention,
+    mirror_group
 });
 
 impl Row {
@@ -85,6 +89,8 @@ impl Row {
             source: volume_name(&self.source)?,
             schedule_lost: self.schedule.as_deref() == Some(SCHEDULE_LOST),
             schedule: schedule(self.schedule.as_deref(), &self.pool, &self.volume),
+            retention: retention(self.retention.as_deref(), &self.pool, &self.volume),
+            group: self.mirror_group,
             options: MirrorOptions {
                 throttle: throttle(self.throttle.as_deref(), &self.pool, &self.volume),
                 window: self.window.map_or(Window::Auto, |bytes| Window::Bytes(bytes.unsigned_abs())),
@@ -157,6 +163,17 @@ fn throttle(text: Option<&str>, pool: &str, volume: &str) -> Rules {
     })
 }
 
+/// Retention as its row has it; with one that cannot be read nothing that is kept goes.
+fn retention(text: Option<&str>, pool: &str, volume: &str) -> Retention {
+    text.map_or(Ok(Retention::default()), str::parse).unwrap_or_else(|error| {
+        tracing::error!(
+            volume = %format_args!("{pool}/{volume}"), retention = text, %error,
+            "the stored retention is invalid: what is kept stays, and new points are not kept. Set it again: farside mirror set"
+        );
+        Retention::default()
+    })
+}
+
 fn volume_name(text: &str) -> Result<VolumeName, StateError> {
     text.parse().map_err(|_| StateError::Row("a volume's name is not POOL/VOL"))
 }
@@ -174,7 +191,7 @@ impl State {
     pub(crate) async fn relationships(&self, pool: Option<&str>) -> Result<Vec<Relationship>, StateError> {
         let rows: Vec<Row> = sqlx::query_as(
             "SELECT id, peer, source, pool, volume, schedule, quiesced, broken_off_at, resync_pending, swap, \
-             swap_with, swap_ended, role_change, throttle, window, low_priority, paths, origin, told FROM relationships WHERE ?1 IS NULL OR pool = ?1 ORDER BY pool, volume",
+             swap_with, swap_ended, role_change, throttle, window, low_priority, paths, origin, told, retention, mirror_group FROM relationships WHERE ?1 IS NULL OR pool = ?1 ORDER BY pool, volume",
         )
         .bind(pool)
         .fetch_all(&self.readers)
@@ -201,7 +218,7 @@ impl State {
         sqlx::query(
             "INSERT OR REPLACE INTO relationships (id, peer, source, pool, volume, schedule, quiesced, \
              broken_off_at, resync_pending, swap, swap_with, swap_ended, role_change, throttle, window, low_priority, \
-             paths, origin, told) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+             paths, origin, told, retention, mirror_group) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         )
         .bind(relationship.id.as_bytes().as_slice())
         .bind(relationship.peer.0.as_slice())
@@ -225,6 +242,8 @@ impl State {
         .bind(options.paths.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "))
         .bind(relationship.upstream.to_bytes())
         .bind(relationship.told)
+        .bind((!relationship.retention.is_none()).then(|| relationship.retention.to_string()))
+        .bind(&relationship.group)
         .execute(&self.writer)
         .await?;
         Ok(())
@@ -318,6 +337,22 @@ impl RelationshipStore for PoolRelationships {
 
     async fn end(&self, ending: &Ending) -> Result<(), MirrorError> {
         self.state.end_relationship(ending).await.map_err(failed)
+    }
+
+    async fn kept_points(&self, id: Uuid) -> Result<Vec<KeptPoint>, MirrorError> {
+        self.state.kept_points(id).await.map_err(failed)
+    }
+
+    async fn note_kept(&self, id: Uuid, noted: &[KeptPoint]) -> Result<(), MirrorError> {
+        self.state.note_kept(id, noted).await.map_err(failed)
+    }
+
+    async fn forget_kept(&self, id: Uuid, gone: &[Uuid]) -> Result<(), MirrorError> {
+        self.state.forget_kept(id, gone).await.map_err(failed)
+    }
+
+    async fn forget_all_kept(&self, id: Uuid) -> Result<(), MirrorError> {
+        self.state.forget_all_kept(id).await.map_err(failed)
     }
 
     async fn append_history(&self, id: Uuid, report: &TransferReport) -> Result<(), MirrorError> {
@@ -491,6 +526,9 @@ mod tests {
         p.save(&first).await.unwrap();
         q.save(&relationship(2, "q/v")).await.unwrap();
         first.quiesced = true;
+        first.schedule = Schedule::objective(Duration::from_secs(30)).unwrap();
+        p.save(&first).await.unwrap();
+        assert_eq!(p.relationships().await.unwrap(), vec![first.clone()]);
         first.schedule = Schedule::cron("*/15 * * * *", "Europe/Berlin").unwrap();
         p.save(&first).await.unwrap();
         assert_eq!(p.relationships().await.unwrap(), vec![first.clone()]);
@@ -499,6 +537,8 @@ mod tests {
         first.broken_off_at = Some(Timestamp(77));
         first.resync_pending = true;
         first.role_change = 7;
+        first.group = Some("shop".into());
+        first.retention = "floor=2,hourly=24".parse().unwrap();
         let (reverse, of) = (Uuid::from_u128(8), Uuid::from_u128(9));
         for mark in [
             SwapMark::Prepared { of, is_new: true },

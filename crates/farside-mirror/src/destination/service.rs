@@ -24,6 +24,7 @@ use crate::options::MirrorOptions;
 use crate::queue::TransferQueue;
 use crate::relationship::{Mirror, Parts};
 use crate::replica_limits::ReplicaLimits;
+use crate::retention::Retention;
 use crate::schedule::Schedule;
 use crate::source::{ReverseRights, SourceService};
 use crate::state::State;
@@ -66,6 +67,10 @@ pub struct NewMirror {
     pub schedule: Schedule,
     /// What it may take of the link.
     pub options: MirrorOptions,
+    /// Which of the points that are published stay.
+    pub retention: Retention,
+    /// The group of mirrors that are broken off together.
+    pub group: Option<String>,
     /// Whether the source may have the right to the way back.
     pub allow_reverse: bool,
 }
@@ -202,8 +207,9 @@ impl Destination {
         link_wait: Duration,
         allow_reverse: bool,
     ) -> Result<Mirror, MirrorError> {
-        let options = MirrorOptions::default();
-        let wanted = NewMirror { peer, source, destination, schedule, options, allow_reverse };
+        let (options, retention) = (MirrorOptions::default(), Retention::default());
+        let wanted =
+            NewMirror { peer, source, destination, schedule, options, retention, group: None, allow_reverse };
         self.make(wanted, link_wait).await
     }
 
@@ -213,7 +219,8 @@ impl Destination {
     /// `allow_reverse` says that this side's does, the peer gets the right to read the replica: it will need it to follow
     /// this side after a failover.
     pub async fn make(&self, wanted: NewMirror, link_wait: Duration) -> Result<Mirror, MirrorError> {
-        let NewMirror { peer, source, destination, schedule, options, allow_reverse } = wanted;
+        let NewMirror { peer, source, destination, schedule, options, retention, group, allow_reverse } =
+            wanted;
         options.check()?;
         if let Some(found) = self.found_in_pool(peer, &source, &destination) {
             // What the pool knows of it goes on; what only the database knew is said again. The schedule last: without one the
@@ -225,6 +232,12 @@ impl Destination {
             }
             if options != MirrorOptions::default() {
                 found.set_options(options).await?;
+            }
+            if !retention.is_none() {
+                found.set_retention(retention).await?;
+            }
+            if group.is_some() {
+                found.set_group(group).await?;
             }
             found.set_schedule(schedule).await?;
             tracing::info!(%peer, volume = %destination, "took over the mirror that was found in the pool");
@@ -245,8 +258,8 @@ impl Destination {
         let is_over = move |id| endings.is_over(id);
         let prepare = move || prepare_replica(&*engine, &*clock, &to, size_bytes, new_id, wanted, is_over);
         let (id, made) = blocking(prepare).await?;
-        let relationship =
-            Relationship { options, ..Relationship::new(id, peer, source, destination.clone(), schedule) };
+        let relationship = Relationship::new(id, peer, source, destination.clone(), schedule);
+        let relationship = Relationship { options, retention, group, ..relationship };
         if let Err(error) = self.parts.store.save(&relationship).await {
             self.unmake(&destination, made).await;
             return Err(error);

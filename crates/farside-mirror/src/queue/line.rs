@@ -3,8 +3,9 @@
 //! * Whoever a person waits for goes first.
 //! * Then peers take turns: next is of the peer with the fewest transfers under way, so that one that is slow, or holds on to its
 //!   places, keeps no other waiting; of equals the one that began a transfer longest ago.
-//! * Within a peer, who came first. A mirror is in line once, and who has ended a transfer comes last with the next one: so
-//!   mirrors take turns too.
+//! * Within a peer, whose data gets too old first: by its objective, or one interval after the snapshot that it shows. Who has neither
+//!   is due when it comes, and nobody later than [`DUE_WITHIN`] after it came. So who came first goes first among equals, a short
+//!   objective goes before a long one, and nobody starves: whatever comes later is due later. A mirror is in line once.
 //! * A first copy lasts long, and may be cut and gone on with at little cost. While somebody waits it gives its place away after
 //!   [`FIRST_COPY_TURN`]; if only other first copies of as busy a peer wait, after [`FIRST_COPY_LONG_TURN`].
 //! * While another peer waits, a peer keeps no more than 3/4 of the places: beyond that its updates give way too, but for those that
@@ -17,6 +18,8 @@ use std::time::Duration;
 use farside_peer::PeerId;
 use uuid::Uuid;
 
+#[cfg(doc)]
+use crate::limits::DUE_WITHIN;
 use crate::limits::{FIRST_COPY_LONG_TURN, FIRST_COPY_TURN};
 
 /// What a transfer waits for.
@@ -43,6 +46,8 @@ pub(crate) struct Claim {
     pub(crate) is_first_copy: bool,
     /// A person waits for it.
     pub(crate) is_for_person: bool,
+    /// By when it has to be published, milliseconds on the line's own time; what is overdue since before that began is below zero.
+    pub(crate) due: i64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -132,6 +137,13 @@ impl Line {
         Some(ticket)
     }
 
+    /// The same, with what it claimed.
+    #[cfg(test)]
+    pub(crate) fn begin_next_claim(&mut self, now: Duration) -> Option<(Ticket, Claim)> {
+        let ticket = self.begin_next(now)?;
+        self.under_way.iter().find(|u| u.ticket == ticket).map(|u| (ticket, u.claim))
+    }
+
     fn next(&self) -> Option<usize> {
         let order = |(at, (ticket, claim)): &(usize, &(Ticket, Claim))| {
             let turn = if claim.is_for_person {
@@ -139,7 +151,7 @@ impl Line {
             } else {
                 (self.places_of(claim.peer), self.began.get(&claim.peer).copied().unwrap_or(0))
             };
-            (!claim.is_for_person, turn, *ticket, *at)
+            (!claim.is_for_person, turn, claim.due, *ticket, *at)
         };
         self.waiting.iter().enumerate().min_by_key(order).map(|(at, _)| at)
     }
@@ -193,7 +205,8 @@ impl Line {
     pub(crate) fn before(&self, mirror: Uuid) -> Option<BeforeIt> {
         let (ticket, claim) = self.waiting.iter().find(|(_, claim)| claim.mirror == mirror)?;
         let goes_first = |(of, other): &&(Ticket, Claim)| {
-            let is_earlier = of < ticket && other.is_for_person == claim.is_for_person;
+            let is_earlier =
+                (other.due, *of) < (claim.due, *ticket) && other.is_for_person == claim.is_for_person;
             (is_earlier && other.peer == claim.peer) || (other.is_for_person && !claim.is_for_person)
         };
         let mut of_peer: HashMap<PeerId, usize> = HashMap::new();

@@ -19,6 +19,7 @@ use crate::links::Links;
 use crate::options::MirrorOptions;
 use crate::queue::TransferQueue;
 use crate::replica_limits::ReplicaLimits;
+use crate::retention::Retention;
 use crate::schedule::Schedule;
 use crate::source::{Overtaker, ReverseAccepted, SourceService};
 use crate::state::Event;
@@ -86,6 +87,14 @@ pub(crate) enum Command {
     SetOptions {
         options: MirrorOptions,
         done: oneshot::Sender<Result<(), MirrorError>>,
+    },
+    SetGroup {
+        group: Option<String>,
+        done: Reply<()>,
+    },
+    SetRetention {
+        retention: Retention,
+        done: Reply<()>,
     },
     /// The volume is about to follow another source. Once nothing runs any more `aside` is answered; from then on this waits
     /// for the decision.

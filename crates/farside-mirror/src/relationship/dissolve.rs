@@ -1,8 +1,8 @@
 //! The two ways out of a relationship: break (the replica is taken over) and delete (it is over). Neither needs the
 //! peer.
 
-use farside_engine::{Engine, EngineError, SnapshotOwner, VolumeName};
-use farside_transfer::bases::{RESCUE, leave_bases, release, release_all};
+use farside_engine::{Engine, EngineError, SnapshotInfo, SnapshotOwner, VolumeName};
+use farside_transfer::bases::{RESCUE, kept_of, leave_bases, leave_kept, release, release_all};
 use farside_transfer::protocol::convert::{self, Place};
 use farside_transfer::protocol::{Body, Overtaken, Release};
 use tokio::sync::oneshot;
@@ -86,11 +86,13 @@ impl Driver {
     /// Each part may find its work done: repeating a deletion that failed finishes it.
     pub(super) async fn delete(&mut self) -> Result<(), MirrorError> {
         self.stop().await;
+        self.end_rotation().await;
         self.notice = None;
         let result = self.undo().await;
         match &result {
             Ok(ending) => {
                 self.log(LogEvent::Delete, None, None).await;
+                self.forget_points().await;
                 self.parts.endings.tell(ending.clone());
             }
             Err(error) => {
@@ -175,6 +177,7 @@ impl Driver {
             return false;
         }
         self.stop().await;
+        self.end_rotation().await;
         let _ = aside.send(Ok(()));
         let Ok(Replaced { follows, overtaker, done }) = decision.await else {
             // The row may have made room for the other's.
@@ -202,6 +205,7 @@ impl Driver {
         let ended = self.parts.store.end(&ending).await.and(kept);
         self.parts.endings.tell(ending);
         self.log(LogEvent::Delete, None, None).await;
+        self.forget_points().await;
         let _ = done.send(ended);
         true
     }
@@ -264,6 +268,7 @@ pub fn dissolve_in_pool(
     if leaves {
         return leave(engine, volume, relationship, true);
     }
+    leave_kept(engine, volume, relationship)?;
     release_all(engine, volume, relationship)?;
     Ok(engine.all_snapshots(volume)?.iter().map(|s| s.uuid).collect())
 }
@@ -279,6 +284,10 @@ pub(super) fn leave(
     for left in leave_bases(engine, volume, relationship, common)? {
         tracing::info!(%volume, snapshot = left.name, "a base of the mirror stays as a snapshot, so that the volume can \
              follow again with a difference; whoever does not want that deletes it");
+    }
+    let kept = leave_kept(engine, volume, relationship)?;
+    if kept > 0 {
+        tracing::info!(%volume, points = kept, "what retention kept stays, as snapshots that only persons delete");
     }
     release_all(engine, volume, relationship)?;
     Ok(engine.all_snapshots(volume)?.iter().map(|s| s.uuid).collect())
@@ -354,7 +363,9 @@ fn keep_set_aside(
     // One on a side branch sets all of the main line aside.
     let newer = || main_line.iter().rev().take_while(|s| s.uuid != at);
     let mut newest = newer().next().map(|s| s.name.clone());
-    for (at, snapshot) in newer().enumerate() {
+    // What retention keeps stays there by that, beside the line.
+    let stays = |s: &SnapshotInfo| s.pinned_by.contains(&kept_of(relationship.id));
+    for (at, snapshot) in newer().enumerate().filter(|(at, s)| *at == 0 || !stays(s)) {
         if snapshot.owner == SnapshotOwner::Relationship(relationship.id) {
             let kept = engine.hand_over(volume, snapshot.uuid, SnapshotOwner::Person, RESCUE)?;
             // It has another name from now on.

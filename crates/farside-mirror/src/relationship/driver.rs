@@ -3,6 +3,7 @@
 
 mod activity;
 mod ended;
+mod timing;
 mod transfers;
 mod why;
 
@@ -33,6 +34,7 @@ use crate::set_back;
 use crate::state::{Action, Event, RelationshipState, Work};
 use crate::store::{Relationship, SwapMark};
 use activity::Activity;
+use timing::Timing;
 
 /// How the driver and its handles are connected.
 pub(super) struct Ports {
@@ -73,6 +75,8 @@ pub(super) struct Driver {
     /// The device failed under the record of a takeover: whether it is on it shows only when the pool is opened anew.
     /// Until then nobody is told how the role change has ended.
     pub(super) is_outcome_unknown: bool,
+    /// How long updates take, and when the last moments of one were, on monotonic time.
+    pub(super) timing: Timing,
     activity: Activity,
     /// What the last transfer could not tell the source, until the next one begins.
     late_acknowledgement: Option<LateAcknowledgement>,
@@ -86,10 +90,14 @@ pub(super) struct Driver {
     pub(super) rescues: Vec<Uuid>,
     /// An update that nobody asked to go back has made one; until a person asks for something, or it is gone.
     pub(super) went_back: Option<(Uuid, String)>,
+    /// What lets go what retention does not name any more.
+    pub(super) rotation: Option<tokio::task::JoinHandle<()>>,
     /// Names of what was set aside since those who wait began to.
     set_aside: Vec<String>,
     /// A person waits for the queued transfer.
     is_for_person: bool,
+    /// Somebody has asked for an update since the queued one was.
+    is_asked_since: bool,
     /// A person has ended the transfer that runs.
     is_aborted: bool,
     /// The last transfer found no room here: what the schedule waits for.
@@ -143,8 +151,11 @@ impl Driver {
             quiet: QuietUpdates::default(),
             rescues: Vec::new(),
             went_back: None,
+            rotation: None,
+            timing: Timing::default(),
             set_aside: Vec::new(),
             is_for_person: false,
+            is_asked_since: false,
             is_aborted: false,
             room_wait: None,
             waiting: Vec::new(),
@@ -300,6 +311,7 @@ impl Driver {
                 if result.is_ok() {
                     self.ticker = Ticker::new(schedule, ClockReading::of(&*self.parts.clock), false);
                     self.relationship = changed;
+                    self.aim();
                 }
                 self.publish();
                 let _ = done.send(result);
@@ -312,6 +324,20 @@ impl Driver {
                     self.ports.throttle.set_rate(throttle::clock(), rate);
                     self.relationship = changed;
                 }
+                self.publish();
+                let _ = done.send(result);
+            }
+            Command::SetGroup { group, done } => {
+                let changed = Relationship { group, ..self.relationship.clone() };
+                let result = self.parts.store.save(&changed).await;
+                if result.is_ok() {
+                    self.relationship = changed;
+                }
+                self.publish();
+                let _ = done.send(result);
+            }
+            Command::SetRetention { retention, done } => {
+                let result = self.set_retention(retention).await;
                 self.publish();
                 let _ = done.send(result);
             }
@@ -364,6 +390,7 @@ impl Driver {
             // Whoever joins a queue with more patience than it has brings that along, and does not sit out a pause that long
             // failure has made long.
             Action::None if matches!(next.work, Work::Queued(_)) => {
+                self.is_asked_since = true;
                 self.extend_wait(link_wait);
                 self.is_for_person = true;
                 self.parts.queue.is_for_a_person(self.relationship.id);
@@ -477,6 +504,8 @@ impl Driver {
             state: self.state.state(),
             why: self.every_why(),
             current: self.current.clone(),
+            forecast: self.forecast(),
+            queue_position: None,
             progress: None,
             source_heard: heard.map(|(heard, _)| heard),
             source_heard_at: heard.and_then(|(_, at)| at),

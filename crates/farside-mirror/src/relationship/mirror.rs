@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use farside_engine::SnapshotInfo;
 use farside_link::{Bucket, throttle};
 use farside_peer::PeerId;
 use farside_transfer::TransferKind;
@@ -17,10 +18,12 @@ use uuid::Uuid;
 use super::command::{Command, Parts, Replaced, Replacing, Reply, RoleChangeCommand, gone};
 use super::common_base::{CommonBase, Comparing, common_base};
 use super::driver::{Driver, Ports};
+use super::rotation;
 use super::status::MirrorStatus;
-use crate::error::MirrorError;
+use crate::error::{MirrorError, blocking};
 use crate::limits::COMMANDS_MAX;
 use crate::options::MirrorOptions;
+use crate::retention::{self, KeptPoint, Retention};
 use crate::schedule::Schedule;
 use crate::state::{Event, State};
 use crate::store::Relationship;
@@ -77,6 +80,8 @@ impl Mirror {
             state: State::Uninitialized,
             why: None,
             current: None,
+            forecast: None,
+            queue_position: None,
             progress: None,
             source_heard: None,
             source_heard_at: None,
@@ -95,7 +100,9 @@ impl Mirror {
     pub fn status(&self) -> MirrorStatus {
         let status = self.status.borrow().clone();
         let why = self.in_line().or_else(|| status.why.clone());
-        MirrorStatus { progress: self.progress.borrow().clone(), why, ..status }
+        let before = self.parts.queue.before(status.relationship.id);
+        let queue_position = before.map(|before| before.waiting + 1);
+        MirrorStatus { progress: self.progress.borrow().clone(), why, queue_position, ..status }
     }
 
     /// Who is before its transfer, if that waits for its turn.
@@ -205,6 +212,33 @@ impl Mirror {
         let (done, is_done) = oneshot::channel();
         self.send(Command::SetOptions { options, done }).await?;
         is_done.await.unwrap_or_else(|_| Err(gone()))
+    }
+
+    /// Changes which of the points that were published stay, from now on; what it does not name goes. None at all
+    /// leaves what is kept by now to persons.
+    pub async fn set_retention(&self, retention: Retention) -> Result<(), MirrorError> {
+        let (done, is_done) = oneshot::channel();
+        self.send(Command::SetRetention { retention, done }).await?;
+        is_done.await.unwrap_or_else(|_| Err(gone()))
+    }
+
+    /// Puts it into a group of mirrors, or takes it out of the one that it is in.
+    pub async fn set_group(&self, group: Option<String>) -> Result<(), MirrorError> {
+        let (done, is_done) = oneshot::channel();
+        self.send(Command::SetGroup { group, done }).await?;
+        is_done.await.unwrap_or_else(|_| Err(gone()))
+    }
+
+    /// Whether the retention keeps this point whatever happens, also if a person wants to delete it.
+    pub async fn is_floor(&self, snapshot: Uuid) -> Result<bool, MirrorError> {
+        let Relationship { id, destination, retention, .. } = self.status().relationship;
+        let engine = self.parts.engine.clone();
+        let kept =
+            blocking(move || Ok::<_, MirrorError>(rotation::kept(&*engine, &destination, id)?)).await?;
+        let point =
+            |s: &SnapshotInfo| KeptPoint { snapshot: s.uuid, at: s.created_at, noted_at: s.created_at };
+        let points: Vec<KeptPoint> = kept.iter().map(point).collect();
+        Ok(retention::is_floor(&points, snapshot, &retention))
     }
 
     /// Has the throttle be what it is at this hour; to be called each minute.

@@ -1,10 +1,14 @@
 //! A mirror as others see it.
 
+use std::time::Duration;
+
 use farside_engine::ContentRoot;
 use farside_platform::Timestamp;
 use farside_transfer::report::Progress;
 use uuid::Uuid;
 
+use crate::objective::Forecast;
+use crate::schedule::Schedule;
 use crate::state::State;
 use crate::store::Relationship;
 
@@ -49,6 +53,10 @@ pub struct MirrorStatus {
     pub why: Option<String>,
     /// The version it shows; also the base of the next update.
     pub current: Option<Published>,
+    /// What will come of its objective; none if it has none, or nothing is known yet.
+    pub forecast: Option<Forecast>,
+    /// Its place among those that wait for their turn, the next is 1; none if it does not.
+    pub queue_position: Option<usize>,
     /// The transfer under way or waiting.
     pub progress: Option<Progress>,
     /// What the source knows; none if this is not broken off.
@@ -71,6 +79,14 @@ impl MirrorStatus {
         let of_data = self.age_seconds(now, source_ahead_seconds)?;
         let overtaken = self.relationship.upstream.overtaken.as_ref();
         Some(overtaken.map_or(of_data, |overtaken| of_data.max(now.seconds_since(overtaken.at))))
+    }
+
+    /// How old the data may get; none if nobody said.
+    pub fn objective(&self) -> Option<Duration> {
+        match self.relationship.schedule {
+            Schedule::Objective(objective) => Some(objective),
+            _ => None,
+        }
     }
 
     /// How old the data is that it shows, seconds, whoever may write here; none while there is none. See

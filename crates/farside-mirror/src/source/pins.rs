@@ -3,7 +3,7 @@
 
 use farside_engine::{SnapshotInfo, SnapshotOwner, VolumeName};
 use farside_platform::Timestamp;
-use farside_transfer::bases::{common_of, release};
+use farside_transfer::bases::{common_of, kept_of, release};
 use uuid::Uuid;
 
 use super::service::SourceService;
@@ -56,6 +56,8 @@ impl SourceService {
             // What a mirror keeps in common with others is its own.
             let common: Vec<Uuid> = known.iter().copied().map(common_of).collect();
             known.extend(common);
+            let kept: Vec<Uuid> = known.iter().copied().map(kept_of).collect();
+            known.extend(kept);
             let mut found: Vec<UnexplainedPin> = Vec::new();
             for snapshot in engine.all_snapshots(&of)? {
                 let mut pinned_by = snapshot.pinned_by.clone();

@@ -189,6 +189,7 @@ impl Shared {
             Body::Compare(compare) => self.compare(peer, compare).await?.encode_to_vec(),
             Body::Overtaken(overtaken) => self.overtaken(peer, overtaken).await?.encode_to_vec(),
             Body::Swap(swap) => self.swap(peer, swap).await?.encode_to_vec(),
+            Body::Reserve(reserve) => self.reserve(peer, reserve).await?.encode_to_vec(),
         };
         Ok(answer.into())
     }

@@ -4,15 +4,17 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use farside_engine::{ReplicaRecord, VolumeName};
+use farside_engine::{ReplicaRecord, SnapshotOwner, VolumeName};
 use farside_peer::{PeerId, PeerLink, Refusal};
 use farside_transfer::TransferKind;
 use farside_transfer::bases::{common_of, is_kept_for, release_all};
 use farside_transfer::limits::HOPS_MAX;
 use farside_transfer::protocol::convert;
-use farside_transfer::protocol::{Acknowledge, Begin, Describe, Description, End, Nothing, Plan, Release};
+use farside_transfer::protocol::{
+    Acknowledge, Begin, Describe, Description, End, Nothing, Plan, Release, Reserve,
+};
 use farside_transfer::refusal::{over_budget, refusal};
-use farside_transfer::source::{Asked, Wanted};
+use farside_transfer::source::{Asked, Wanted, reserve};
 use uuid::Uuid;
 
 use super::refusal::to_refusal;
@@ -34,11 +36,18 @@ async fn is_closed(link: &dyn PeerLink) -> bool {
 impl Shared {
     /// The incremental snapshot takes the transfer's identity, and pins and deletion go by identity: one that a
     /// snapshot has already must not be given again.
-    async fn check_unused(&self, transfer: Uuid, volume: &VolumeName) -> Result<(), Refusal> {
+    async fn check_unused(
+        &self,
+        transfer: Uuid,
+        relationship: Uuid,
+        volume: &VolumeName,
+    ) -> Result<(), Refusal> {
         let (engine, of) = (self.engine.clone(), volume.clone());
         let all = blocking(move || engine.all_snapshots(&of)).await.map_err(to_refusal)?;
         match all.iter().find(|s| s.uuid == transfer) {
             None => Ok(()),
+            // Taken while the transfer waited for its turn.
+            Some(taken) if taken.owner == SnapshotOwner::Relationship(relationship) => Ok(()),
             Some(taken) => Err(refusal(
                 "failed",
                 format!(
@@ -113,7 +122,7 @@ impl Shared {
         if kind == TransferKind::Resync {
             self.check_not_crossed(relationship, peer, &volume, &destination).await?;
         }
-        self.check_unused(transfer, &volume).await?;
+        self.check_unused(transfer, relationship, &volume).await?;
         let served_for_peer_max = self.check_mirrors(peer, relationship)?;
         let wanted = Wanted { transfer, relationship, peer, volume: volume.clone(), served_for_peer_max };
         // From here on the slot is given back on every way out but success.
@@ -202,6 +211,47 @@ impl Shared {
             "transfer begins"
         );
         Ok(Plan { origin: Some(upstream.to_message()), ..plan.to_message() })
+    }
+
+    /// The snapshot of a transfer that waits at its destination for its turn is taken now. One for each relationship, and only while
+    /// nothing else is kept for it but its base: what a greedy destination can keep this way is one snapshot.
+    pub(super) async fn reserve(&self, peer: PeerId, message: Reserve) -> Result<Nothing, Refusal> {
+        let relationship = convert::uuid(&message.relationship).map_err(to_refusal)?;
+        let transfer = convert::uuid(&message.transfer).map_err(to_refusal)?;
+        let volume = convert::volume(&message.volume).map_err(to_refusal)?;
+        let change = convert::role_change(message.role_change).map_err(to_refusal)?;
+        self.check_rights(peer, &volume)?;
+        self.check_owner(relationship, peer, &volume)?;
+        self.check_not_own(relationship, &volume).await?;
+        self.admit_snapshot(peer)?;
+        let lock = self.registry.lock(relationship);
+        let _lock = lock.lock().await;
+        self.check_overtaken(relationship, &volume, TransferKind::Update, change).await?;
+        let has_base = self.tables().relationships.get(&relationship).is_some_and(|r| r.base.is_some());
+        if !has_base || self.transfers.is_serving(relationship) {
+            return Err(refusal(
+                "state",
+                "there is no base yet, or a transfer of this relationship is under way",
+            ));
+        }
+        let (_, pins_left) = self.left_for(peer, relationship);
+        if pins_left < 3 {
+            return Err(over_budget("no more snapshots may be kept for the asking site".into()));
+        }
+        let (engine, of) = (self.engine.clone(), volume.clone());
+        let all = blocking(move || engine.all_snapshots(&of)).await.map_err(to_refusal)?;
+        let kept = all.iter().filter(|s| s.pinned_by.contains(&relationship)).count();
+        if kept > 1 || all.iter().any(|s| s.uuid == transfer) {
+            return Err(refusal("state", "a snapshot waits for this relationship already"));
+        }
+        self.check_rights(peer, &volume)?;
+        let (engine, clock, of) = (self.engine.clone(), self.clock.clone(), volume.clone());
+        blocking(move || reserve(&*engine, &*clock, &of, relationship, transfer))
+            .await
+            .map_err(to_refusal)?;
+        self.tables().pins.insert(relationship, kept + 1);
+        tracing::debug!(%transfer, %relationship, %peer, %volume, "a transfer waits for its turn at its destination: its snapshot is taken");
+        Ok(Nothing {})
     }
 
     /// Whether the peer may have one more mirror, if it is one more. Answers how many of its transfers may be served.

@@ -18,6 +18,7 @@ mod notices;
 mod orders;
 mod overtaken;
 mod resume;
+mod retention;
 mod rings;
 mod room;
 mod similar;

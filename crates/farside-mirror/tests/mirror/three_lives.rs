@@ -280,6 +280,48 @@ async fn live<S: Storage>(seed: u64, has_first: bool) {
     life.converge().await;
 }
 
+/// Retention that comes, changes and goes: whatever is decided, the sites converge, and what it kept is left to persons in the end.
+async fn live_with_retention<S: Storage>(seed: u64) {
+    let mut life = Life::<S>::new(seed, true).await;
+    let mut keepers = Vec::new();
+    for number in 0..STEPS {
+        let at = life.trio.rng.random_range(0..3);
+        if life.follows(at).is_some() && life.trio.rng.random_bool(0.3) {
+            let retention =
+                *["last=1", "last=3", "floor=2,hourly=2", "none"].choose(&mut life.trio.rng).unwrap();
+            println!("{number}: {at} keeps {retention}");
+            let mirror = life.trio.mirror(at);
+            keepers.push(farside_transfer::bases::kept_of(mirror.status().relationship.id));
+            mirror.set_retention(retention.parse().unwrap()).await.unwrap();
+        }
+        // Retention may let go what two had in common and a person had made: only `FIRST` is sure.
+        life.step(number).await;
+    }
+    life.converge().await;
+    for at in SITES {
+        let volume = life.trio.volumes[at].clone();
+        if life.source[at].is_some() && life.trio.sites[at].destination.mirror(&volume).is_ok() {
+            life.trio.sites[at].destination.delete(&volume).await.unwrap();
+        }
+    }
+    for at in SITES {
+        let engine = life.trio.sites[at].disk.engine.engine();
+        let all = engine.all_snapshots(&life.trio.volumes[at]).unwrap();
+        let is_kept = |s: &farside_engine::SnapshotInfo| s.pinned_by.iter().any(|pin| keepers.contains(pin));
+        assert!(!all.iter().any(is_kept), "{at} keeps what nobody lets go: {all:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn three_sites_converge_whatever_they_keep() {
+    for seed in seeds(2400, 4) {
+        live_with_retention::<MemoryEngine>(seed).await;
+    }
+    for seed in seeds(2450, 2) {
+        live_with_retention::<Embedded>(seed).await;
+    }
+}
+
 /// Where persons name nothing that all have, and delete nothing, each follows whichever counts, if need be by way of the third.
 #[tokio::test(start_paused = true)]
 async fn three_sites_converge_without_a_snapshot_that_all_have() {

@@ -238,3 +238,77 @@ async fn snapshots_that_the_source_went_back_behind_take_room_like_others() {
     assert_eq!(named.len(), 10, "{named:?}");
     assert!(mirror.status().why.unwrap().contains("replicas.snapshots"));
 }
+
+/// EqualLogic's rule: a replica that waits keeps the point in time at which it was asked for.
+#[tokio::test(start_paused = true)]
+async fn what_waits_for_its_turn_brings_the_point_at_which_it_was_asked_for() {
+    let mut pair = Pair::new(810, SIZE, narrow()).await;
+    pair.scribble(3);
+    let mirror = pair.mirror(Schedule::OnRequest).await;
+    assert_ok(&pair.initialize(&mirror).await);
+    pair.b.queue.set_size(1);
+    let copying = another(&mut pair, "big", 4 << 20).await;
+    let copy = copying.initialize(PATIENCE).await.unwrap();
+    wait_for(&copying, "begun", |s| s.state == State::Initializing).await;
+    pair.scribble(3);
+    let then = pair.live.clone();
+    let asked = mirror.update(Duration::from_secs(3600)).await.unwrap();
+    wait_for(&mirror, "in line", |s| s.queue_position == Some(1)).await;
+    // The call has been answered by then; what hosts write, and what persons name, comes later.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    pair.scribble(3);
+    let named = pair.snapshot("named-meanwhile");
+    pair.scribble(3);
+    let report = asked.ended().await.unwrap();
+    assert_ok(&report);
+    pair.model.insert(report.id, then);
+    let names = pair.check_replica();
+    assert!(!names.contains(&"named-meanwhile".to_owned()), "{names:?}");
+    assert_ok(&copy.ended().await.unwrap());
+    // Nothing of it is left at the source but the base, and the next update brings what came since.
+    assert_ok(&pair.update(&mirror).await);
+    let names = pair.check_replica();
+    assert!(names.contains(&"named-meanwhile".to_owned()) && pair.model.contains_key(&named), "{names:?}");
+    let id = mirror.status().relationship.id;
+    let all = pair.a.disk.engine.engine().all_snapshots(&pair.original).unwrap();
+    assert_eq!(all.iter().filter(|s| s.pinned_by.contains(&id)).count(), 1, "{all:?}");
+}
+
+/// Whoever asks while it waits is served with what there is at that moment, and a wait that ends without a transfer keeps nothing for
+/// long.
+#[tokio::test(start_paused = true)]
+async fn who_asks_later_gets_what_is_there_later() {
+    let mut pair = Pair::new(811, SIZE, narrow()).await;
+    pair.scribble(3);
+    let mirror = pair.mirror(Schedule::OnRequest).await;
+    assert_ok(&pair.initialize(&mirror).await);
+    pair.b.queue.set_size(1);
+    let copying = another(&mut pair, "big", 4 << 20).await;
+    let copy = copying.initialize(PATIENCE).await.unwrap();
+    wait_for(&copying, "begun", |s| s.state == State::Initializing).await;
+    for _ in 0..3 {
+        pair.scribble(2);
+        let asked = mirror.update(Duration::from_secs(3600)).await.unwrap();
+        wait_for(&mirror, "in line", |s| s.queue_position == Some(1)).await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        mirror.abort().await.unwrap();
+        assert!(asked.ended().await.is_err());
+    }
+    let id = mirror.status().relationship.id;
+    let kept = |pair: &Pair| {
+        let all = pair.a.disk.engine.engine().all_snapshots(&pair.original).unwrap();
+        all.iter().filter(|s| s.pinned_by.contains(&id)).count()
+    };
+    assert_eq!(kept(&pair), 2, "the base, and one that was taken for a wait");
+    let early = mirror.update(Duration::from_secs(3600)).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    pair.scribble(3);
+    let late = mirror.update(Duration::from_secs(3600)).await.unwrap();
+    assert_ok(&copy.ended().await.unwrap());
+    let report = late.ended().await.unwrap();
+    assert_ok(&report);
+    pair.model.insert(report.id, pair.live.clone());
+    assert_eq!(early.ended().await.unwrap().id, report.id);
+    pair.check_replica();
+    assert_eq!(kept(&pair), 1);
+}

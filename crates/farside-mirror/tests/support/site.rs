@@ -15,7 +15,7 @@ use farside_link::{ByteStream, LinkSettings, SimulatedNetwork};
 use farside_mirror::{
     Destination, DestinationParts, Ending, Endings, LogEntry, MemoryStore, Mirror, MirrorError, Relationship,
     RelationshipStore, ReplicaLimits, Reversal, ReverseAccepted, ReverseOffer, ReverseRights, Schedule,
-    SourceRights, SourceService, TransferQueue,
+    SourceRights, SourceService, TransferQueue, retention::KeptPoint,
 };
 use farside_peer::{
     DataStream, Identity, MemoryPeerRegistry, Node, NodeConfig, NodeParts, PeerId, PeerLink, PeerService,
@@ -420,6 +420,22 @@ impl RelationshipStore for Database {
             return Err(MirrorError::Store("the disk is full".into()));
         }
         self.writable()?.end(ending).await
+    }
+
+    async fn kept_points(&self, id: Uuid) -> Result<Vec<KeptPoint>, MirrorError> {
+        self.store.kept_points(id).await
+    }
+
+    async fn note_kept(&self, id: Uuid, noted: &[KeptPoint]) -> Result<(), MirrorError> {
+        self.writable()?.note_kept(id, noted).await
+    }
+
+    async fn forget_kept(&self, id: Uuid, gone: &[Uuid]) -> Result<(), MirrorError> {
+        self.writable()?.forget_kept(id, gone).await
+    }
+
+    async fn forget_all_kept(&self, id: Uuid) -> Result<(), MirrorError> {
+        self.writable()?.forget_all_kept(id).await
     }
 
     async fn append_history(&self, id: Uuid, report: &TransferReport) -> Result<(), MirrorError> {

@@ -3,7 +3,8 @@
 //! The order, and what power failure after each line leaves:
 //!
 //! 1. checkpoint; content root computed and equal: the replica as it was, a staged version for the next to go on with
-//! 2. commit (one record: published, named, pinned): the new version; the old base still there
+//! 2. commit (one record: published, named, pinned): the new version; the old base still there. Where retention keeps what is
+//!    published, it is pinned for that next; what a crash leaves unpinned the next transfer pins before it releases anything
 //! 3. old base unpinned and deleted: the new version alone; if not, the next transfer does this first
 //! 4. the source is told: if not, it keeps both bases until the next transfer names the new one
 
@@ -14,7 +15,9 @@ use uuid::Uuid;
 
 use super::named;
 use super::resume::{self, Kept};
-use crate::bases::{RESCUE_OF_SOURCE, arrival_name, candidates, common_of, readable_root, release};
+use crate::bases::{
+    KEPT, RESCUE_OF_SOURCE, arrival_name, candidates, common_of, kept_of, readable_root, release,
+};
 use crate::error::TransferError;
 use crate::kind::TransferKind;
 use crate::limits::NAME_BYTES_MAX;
@@ -48,13 +51,16 @@ pub(crate) struct Here {
 /// relationship is kept, if anything of it is worth that; the rest is thrown away.
 pub(crate) fn tidy_and_list(
     engine: &dyn Engine,
-    volume: &VolumeName,
-    relationship: Uuid,
+    replica: &Replica,
     kind: TransferKind,
 ) -> Result<Here, TransferError> {
+    let (volume, relationship) = (&replica.destination, replica.relationship);
     check_replica(engine, volume, relationship)?;
     let kept = resume::find(engine, volume, relationship)?;
     let published = engine.snapshots(volume)?.into_iter().rev().find(|s| s.pinned_by.contains(&relationship));
+    if let Some(shown) = published.as_ref().filter(|_| replica.keeps) {
+        engine.pin(volume, shown.uuid, kept_of(relationship))?;
+    }
     // Before a resync has published anything every base may still be the one to go back to.
     if let Some(published) = published.filter(|_| kind != TransferKind::Resync) {
         release(engine, volume, relationship, &[published.uuid])?;
@@ -207,8 +213,12 @@ pub(crate) fn commit(
     } else {
         SnapshotOwner::Relationship(replica.relationship)
     };
+    let name = match replica.keeps && !step.made_by_person {
+        true => format!("{KEPT}-{}", step.created_at),
+        false => arrival_name(&step.name),
+    };
     let spec = SnapshotSpec {
-        name: free_name(&arrival_name(&step.name), step.uuid, &taken),
+        name: free_name(&name, step.uuid, &taken),
         uuid: step.uuid,
         created_at: step.created_at,
         owner,
@@ -221,6 +231,11 @@ pub(crate) fn commit(
         keep_what_is_gone(engine, volume, gone)?;
     }
     let info = staged.commit(&spec)?;
+    if replica.keeps
+        && let Err(error) = engine.pin(volume, info.uuid, kept_of(replica.relationship))
+    {
+        tracing::warn!(%volume, snapshot = info.name, "published, and retention does not know it until the next update: {error}");
+    }
     // Before the next step's commit, which releases this one. A crash in between leaves the version that is shown: the next
     // plan names it again.
     if is_common && let Err(error) = engine.pin(volume, info.uuid, common_of(replica.relationship)) {

@@ -95,7 +95,7 @@ pub async fn run(mut transfer: Transfer) -> Outcome {
     let started = transfer.clock.monotonic();
     // Control messages of this transfer; each data stream counts its own and adds to it.
     let wire = Arc::new(WireCounters::default());
-    let Replica { relationship, peer, source, destination } = &transfer.replica;
+    let Replica { relationship, peer, source, destination, .. } = &transfer.replica;
     // Whoever started it logs how it ended: it knows which mirror it was for, and what an ordinary update is.
     tracing::debug!(
         transfer = %transfer.id, %relationship, %peer, %source, %destination, kind = %transfer.kind, "transfer begins"
@@ -221,9 +221,8 @@ impl Transfer {
 
     /// Clears up what an earlier transfer could not, and lists what may serve as base.
     async fn tidy_and_list(&self) -> Result<publish::Here, TransferError> {
-        let (engine, volume) = (self.engine.clone(), self.replica.destination.clone());
-        let (relationship, kind) = (self.replica.relationship, self.kind);
-        blocking(move || publish::tidy_and_list(&*engine, &volume, relationship, kind)).await
+        let (engine, replica, kind) = (self.engine.clone(), self.replica.clone(), self.kind);
+        blocking(move || publish::tidy_and_list(&*engine, &replica, kind)).await
     }
 
     async fn begin(

@@ -9,7 +9,7 @@ pub struct Request {
     #[prost(uint32, tag = "1")]
     pub version: u32,
     /// What is asked.
-    #[prost(oneof = "Body", tags = "2, 3, 4, 5, 6, 7, 8, 9")]
+    #[prost(oneof = "Body", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10")]
     pub body: Option<Body>,
 }
 
@@ -40,6 +40,9 @@ pub enum Body {
     /// The two sides change roles.
     #[prost(message, tag = "9")]
     Swap(Swap),
+    /// A transfer waits for its turn: take its snapshot now.
+    #[prost(message, tag = "10")]
+    Reserve(Reserve),
 }
 
 /// Asks whether a volume may be mirrored, and for its size. Answered by [`Description`].
@@ -71,6 +74,25 @@ pub struct Description {
     /// Where it stands, if that was asked.
     #[prost(message, optional, tag = "3")]
     pub origin: Option<Origin>,
+}
+
+/// A transfer of an update waits at its destination for its turn: the source takes the snapshot that it will bring now, with the
+/// transfer's id, and keeps it until this or another transfer of the relationship begins. Answered by [`Nothing`]; a refusal costs
+/// nothing, then the snapshot is taken when the transfer begins.
+#[derive(Clone, PartialEq, Message)]
+pub struct Reserve {
+    /// The relationship.
+    #[prost(bytes = "vec", tag = "1")]
+    pub relationship: Vec<u8>,
+    /// The transfer that will begin.
+    #[prost(bytes = "vec", tag = "2")]
+    pub transfer: Vec<u8>,
+    /// The source's volume, `POOL/VOL`.
+    #[prost(string, tag = "3")]
+    pub volume: String,
+    /// Number of the newest role change that the destination has seen.
+    #[prost(uint64, tag = "4")]
+    pub role_change: u64,
 }
 
 /// Begins a transfer. Answered by [`Plan`].

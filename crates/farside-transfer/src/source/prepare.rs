@@ -143,7 +143,8 @@ fn choose_and_pin(
 ) -> Result<Pinned, TransferError> {
     let volume = &asked.volume;
     let is_replica = engine.volume(volume)?.is_replica;
-    let Snapshots { line, beside } = Snapshots::find(engine, volume, &asked.candidates)?;
+    let Snapshots { mut line, mut beside } = Snapshots::find(engine, volume, &asked.candidates)?;
+    let reserved = reserved_for(asked, &mut line, &mut beside);
     let mut base = choose_base(&line, &beside, &asked.candidates, asked.kind == TransferKind::Resync)?;
     // What the volume shows now may be just what the destination has, though no snapshot holds it: then that is the base, and
     // named snapshots travel as differences from it.
@@ -213,6 +214,10 @@ fn choose_and_pin(
         }
     } else if let Some(early) = &early {
         last = Some(early);
+    } else if let Some(reserved) = &reserved {
+        // Pinned already; if this fails it goes, as one that was taken now does.
+        undo.taken = Some(reserved.info.uuid);
+        last = Some(reserved);
     } else {
         incremental = take_incremental(engine, clock, asked)?;
         undo.taken = Some(incremental.info.uuid);
@@ -245,6 +250,37 @@ fn choose_and_pin(
     let plan =
         TransferPlan { waiting: waiting as u64, left_out: left_out as u64, common: common.keeps, ..plan };
     Ok(Pinned { prepared: Prepared { plan, local_base, taken_up, pins: keep.len() }, keep })
+}
+
+/// The snapshot that was taken while the transfer waited for its turn, if there is one. What came after it waits for the next
+/// transfer: a replica shows no point that is older than another that it has of the same line.
+fn reserved_for(asked: &Asked, line: &mut Vec<Rooted>, beside: &mut [Beside]) -> Option<Rooted> {
+    let is_reserved = |s: &Rooted| {
+        s.info.uuid == asked.transfer && s.info.owner == SnapshotOwner::Relationship(asked.relationship)
+    };
+    let at = line.iter().position(is_reserved).filter(|_| asked.kind == TransferKind::Update)?;
+    let reserved = line.split_off(at).into_iter().next();
+    beside.iter_mut().for_each(|beside| beside.from = beside.from.min(at));
+    reserved
+}
+
+/// Takes a snapshot for a transfer that waits at its destination for its turn: pinned as its incremental will be. Blocking; call
+/// from a blocking thread.
+///
+/// # Errors
+/// If the volume is a replica, which takes no snapshots of its own, or the engine refuses.
+pub fn reserve(
+    engine: &dyn Engine,
+    clock: &dyn Clock,
+    volume: &VolumeName,
+    relationship: Uuid,
+    transfer: Uuid,
+) -> Result<(), TransferError> {
+    if engine.volume(volume)?.is_replica {
+        return Err(TransferError::State(format!("{volume} at the source is itself a replica")));
+    }
+    engine.take_snapshot(volume, &incremental_spec(clock, relationship, transfer))?;
+    Ok(())
 }
 
 /// Takes the oldest snapshots of persons away, so that no more than `most` of them are left. Answers how many.
@@ -352,18 +388,21 @@ impl Snapshots {
     }
 }
 
+fn incremental_spec(clock: &dyn Clock, relationship: Uuid, transfer: Uuid) -> SnapshotSpec {
+    let (of, by) = (relationship.simple().to_string(), transfer.simple().to_string());
+    SnapshotSpec {
+        name: format!("mirror-{}-{}", &of[..8], &by[20..]),
+        // One transfer takes one snapshot, so the two can share an identity: the same id in every log.
+        uuid: transfer,
+        created_at: clock.now(),
+        owner: SnapshotOwner::Relationship(relationship),
+        pin_for: Some(relationship),
+    }
+}
+
 /// The name says whose it is; the identity of the transfer makes it unique.
 fn take_incremental(engine: &dyn Engine, clock: &dyn Clock, asked: &Asked) -> Result<Rooted, TransferError> {
-    let relationship = asked.relationship.simple().to_string();
-    let transfer = asked.transfer.simple().to_string();
-    let spec = SnapshotSpec {
-        name: format!("mirror-{}-{}", &relationship[..8], &transfer[20..]),
-        // One transfer takes one snapshot, so the two can share an identity: the same id in every log.
-        uuid: asked.transfer,
-        created_at: clock.now(),
-        owner: SnapshotOwner::Relationship(asked.relationship),
-        pin_for: Some(asked.relationship),
-    };
+    let spec = incremental_spec(clock, asked.relationship, asked.transfer);
     let info = engine.take_snapshot(&asked.volume, &spec)?;
     match engine.content_root(&asked.volume, info.uuid) {
         Ok(root) => Ok(Rooted { info, root }),

@@ -12,6 +12,7 @@ fn claim(peer: u8, mirror: u128) -> Claim {
         mirror: Uuid::from_u128(mirror),
         is_first_copy: false,
         is_for_person: false,
+        due: 0,
     }
 }
 
@@ -161,4 +162,59 @@ fn whatever_the_mixture_nobody_waits_for_long() {
             assert!(running == size || line.waiting() == 0, "no place is empty while somebody waits");
         }
     }
+}
+
+#[test]
+fn within_a_peer_whose_data_gets_too_old_first_goes_first() {
+    let mut line = Line::new(1);
+    let due = |peer, mirror, due| Claim { due, ..claim(peer, mirror) };
+    for claim in [due(1, 0, 0), due(1, 10, 9_000), due(1, 11, 500), due(1, 12, -2_000), due(1, 13, 500)] {
+        line.come(claim);
+    }
+    assert_eq!(line.before(Uuid::from_u128(13)).unwrap().waiting, 3, "0, 12 and 11 go before it");
+    let mut order = Vec::new();
+    while let Some(ticket) = line.begin_next(Duration::ZERO) {
+        order.push(line.under_way[0].claim.mirror.as_u128());
+        line.leave(ticket);
+    }
+    assert_eq!(order, [12, 0, 11, 13, 10]);
+}
+
+/// 256 mirrors with objectives from 2 s to an hour, on a line that has a tenth of the places they want: each that comes again and
+/// again has its turn, however short the objectives of the others are.
+#[test]
+fn nobody_starves_behind_objectives_that_cannot_be_met() {
+    let seed: u64 = rand::random();
+    println!("seed {seed}");
+    let mut random = SmallRng::seed_from_u64(seed);
+    let objectives: Vec<i64> = (0..256).map(|n| if n % 2 == 0 { 2_000 } else { 2_000 * (n + 1) }).collect();
+    let (mut line, mut now) = (Line::new(4), 0_i64);
+    let mut shown = vec![0_i64; objectives.len()];
+    let mut longest = vec![0_i64; objectives.len()];
+    let mut ends: Vec<(i64, Ticket, usize)> = Vec::new();
+    let due = |mirror: usize, shown: i64, now: i64| {
+        let left = (shown + objectives[mirror] - now).min(600_000);
+        Claim { due: now + left, ..claim(1, mirror as u128) }
+    };
+    for mirror in 0..objectives.len() {
+        line.come(due(mirror, 0, 0));
+    }
+    while now < 3 * 3_600_000 {
+        while let Some(ticket) = line.begin_next(Duration::from_millis(now.unsigned_abs())) {
+            let of = line.under_way.iter().find(|u| u.ticket == ticket).unwrap();
+            let mirror = usize::try_from(of.claim.mirror.as_u128()).unwrap();
+            longest[mirror] = longest[mirror].max(now - shown[mirror]);
+            shown[mirror] = now;
+            ends.push((now + random.random_range(500..1500), ticket, mirror));
+        }
+        ends.sort_unstable();
+        let (at, ticket, mirror) = ends.remove(0);
+        now = at;
+        line.leave(ticket);
+        line.come(due(mirror, shown[mirror], now));
+    }
+    // 256 transfers of a second, four at a time: a round is 64 s. Who has a short objective waits for about a round, who has a long
+    // one not much more than that or the ten minutes after which anybody is due.
+    let worst = longest.iter().max().unwrap();
+    assert!(*worst < 600_000 + 3 * 64_000, "{worst} ms");
 }

@@ -1,6 +1,7 @@
 //! What goes on for a mirror: a transfer that waits for a session and its turn, or one that runs.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use farside_peer::PeerLink;
 use farside_transfer::destination::Outcome;
@@ -8,6 +9,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use crate::error::MirrorError;
 use crate::queue::UnderWay;
@@ -16,6 +18,8 @@ use crate::queue::UnderWay;
 pub(super) struct Ready {
     pub(super) place: UnderWay,
     pub(super) link: Arc<dyn PeerLink>,
+    /// The source has taken the snapshot of the transfer while it waited: the transfer's id, and when, on monotonic time.
+    pub(super) reserved: Option<(Uuid, Duration)>,
 }
 
 pub(super) enum Activity {

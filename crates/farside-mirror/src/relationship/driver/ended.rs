@@ -15,7 +15,6 @@ use crate::relationship::inspect::{Inspected, inspect};
 use crate::relationship::late_acknowledgement::LateAcknowledgement;
 use crate::relationship::room_wait::RoomWait;
 use crate::rescues;
-use crate::schedule::Schedule;
 use crate::state::{Action, Event, Work};
 use crate::store::Relationship;
 
@@ -150,11 +149,7 @@ impl Driver {
     /// One line for a transfer that brought something; those that did not are counted.
     fn say_ended(&mut self, report: &TransferReport) {
         let Relationship { id, source, destination, schedule, .. } = &self.relationship;
-        let every = match schedule {
-            Schedule::Every(every) => Some(*every),
-            Schedule::OnRequest | Schedule::Cron(_) => None,
-        };
-        if report.result == TransferResult::Ok && is_worth_a_line(report, every) {
+        if report.result == TransferResult::Ok && is_worth_a_line(report, schedule.interval()) {
             tracing::info!(
                 relationship = %id, transfer = %report.id, %source, %destination, kind = %report.kind,
                 snapshots = report.snapshots, changed_bytes = report.changed_bytes,
@@ -211,6 +206,8 @@ impl Driver {
                 }
             }
         }
+        self.rotate();
+        self.note_ended(report.result == TransferResult::Ok);
         if report.result == TransferResult::Ok || has_base { Event::Done } else { Event::Failed }
     }
 

@@ -2,11 +2,15 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use farside_peer::{PeerId, PeerLink, SessionError};
 use farside_transfer::TransferKind;
+use farside_transfer::calls::call;
 use farside_transfer::destination::{self as transfer, ProgressSender, Transfer};
+use farside_transfer::protocol::{Body, Reserve};
 use farside_transfer::report::Progress;
+use jiff::SignedDuration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -16,7 +20,7 @@ use uuid::Uuid;
 use super::Driver;
 use super::activity::{Activity, Ending, Ran, Ready};
 use crate::error::MirrorError;
-use crate::limits::BREAK_PATIENCE;
+use crate::limits::{BREAK_PATIENCE, RESERVE_WAIT};
 use crate::links::Links;
 use crate::log::LogEvent;
 use crate::queue::Claim;
@@ -47,17 +51,44 @@ impl Driver {
 
     pub(super) fn enqueue(&mut self, kind: TransferKind) {
         self.ports.progress.send_replace(Some(Progress::waiting(kind)));
+        self.note_asked();
+        let (deadline, clock) = (self.deadline(), self.parts.clock.clone());
+        self.is_asked_since = false;
+        let id = self.new_id();
+        let reserve = (kind == TransferKind::Update).then(|| Reserve {
+            relationship: self.relationship.id.as_bytes().to_vec(),
+            transfer: id.as_bytes().to_vec(),
+            volume: self.relationship.source.to_string(),
+            role_change: self.relationship.role_change,
+        });
         let (links, queue) = (self.parts.links.clone(), self.parts.queue.clone());
         let (peer, wait) = (self.relationship.peer, self.link_wait);
         let (until, until_rx) = watch::channel(Instant::now() + wait);
         let is_first_copy = kind == TransferKind::Initialize;
         let is_for_person = self.is_for_person;
-        let claim = Claim { peer, mirror: self.relationship.id, is_first_copy, is_for_person };
+        let mirror = self.relationship.id;
         let task = tokio::spawn(async move {
             // The session first: whoever waits for one should not keep a turn from others.
             let link = link_until(&*links, peer, until_rx).await;
             let link = link.map_err(MirrorError::no_session)?;
-            Ok(Ready { place: queue.enter(claim).await, link })
+            let due = queue.due(deadline.map(|at| time_left(at, clock.monotonic())));
+            let claim = Claim { peer, mirror, is_first_copy, is_for_person, due };
+            // A replica that waits keeps the point in time at which it was asked for.
+            let reserve = reserve.filter(|_| queue.is_full());
+            let take = async {
+                let asked = call(&*link, Body::Reserve(reserve?), None);
+                match tokio::time::timeout(RESERVE_WAIT, asked).await {
+                    Ok(Ok(_)) => Some((id, clock.monotonic())),
+                    // Then it is taken when the transfer begins.
+                    Ok(Err(error)) => {
+                        tracing::debug!("the source takes no snapshot for a transfer that waits: {error}");
+                        None
+                    }
+                    Err(_) => None,
+                }
+            };
+            let (place, reserved) = tokio::join!(queue.enter(claim), take);
+            Ok(Ready { place, link, reserved })
         });
         self.activity = Activity::Waiting { task, until };
     }
@@ -73,7 +104,10 @@ impl Driver {
 
     pub(super) fn start_transfer(&mut self, kind: TransferKind, ready: Ready) -> Uuid {
         self.late_acknowledgement = None;
-        let id = uuid::Builder::from_random_bytes(self.parts.randomness.uuid_bytes()).into_uuid();
+        // Whoever asked while it waited is served with a point that is as new as that.
+        let reserved = ready.reserved.filter(|_| kind == TransferKind::Update && !self.is_asked_since);
+        self.note_begun(reserved.map(|(_, at)| at));
+        let id = reserved.map_or_else(|| self.new_id(), |(id, _)| id);
         let cancel = CancellationToken::new();
         let clock = self.parts.clock.clone();
         let transfer = Transfer {
@@ -112,6 +146,10 @@ impl Driver {
         let task = tokio::spawn(task.in_current_span());
         self.activity = Activity::Running { task, cancel };
         id
+    }
+
+    fn new_id(&self) -> Uuid {
+        uuid::Builder::from_random_bytes(self.parts.randomness.uuid_bytes()).into_uuid()
     }
 
     /// Ends whatever goes on and waits for that; the peer is not asked for anything.
@@ -167,6 +205,11 @@ impl Driver {
         self.waiting.append(&mut self.waiting_next);
         self.settle(|| Err(MirrorError::aborted()));
     }
+}
+
+fn time_left(at: Duration, now: Duration) -> SignedDuration {
+    let signed = |time| SignedDuration::try_from(time).unwrap_or(SignedDuration::MAX);
+    signed(at).saturating_sub(signed(now))
 }
 
 /// Waits for a session until a moment that may yet be put off.

@@ -80,7 +80,7 @@ impl Driver {
             .or_else(|| self.forgotten_why())
             .or_else(|| self.went_back.as_ref().map(|(_, why)| why.clone()))
             .or_else(|| self.schedule_why());
-        let more = [self.untold_why(), self.upstream_why()].into_iter().flatten();
+        let more = [self.objective_why(), self.untold_why(), self.upstream_why()].into_iter().flatten();
         why.into_iter().chain(more).reduce(|all, more| format!("{all}; {more}"))
     }
 }

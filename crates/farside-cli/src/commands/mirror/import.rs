@@ -1,0 +1,387 @@
+//! `farside mirror import`: a `snapmirror.conf` as mirrors. What a line becomes is pure ([`read`]).
+//!
+//! The file's lines are `SOURCE:VOLUME DESTINATION:VOLUME ARGUMENTS MINUTE HOUR DAY-OF-MONTH DAY-OF-WEEK`, and
+//! `NAME = multi(SOURCE,DESTINATION)(…)` for several paths (na_snapmirror.conf(5) of Data ONTAP 7). Its four fields are those of cron without
+//! the month. What has no counterpart is named, never passed over.
+
+use std::collections::BTreeMap;
+
+use farside_api::{CreateMirror, ErrorBody, ErrorCode, Mirror, SetMirrorLink};
+use serde::Serialize;
+
+use crate::arguments::mirror::Import;
+use crate::commands::context::Context;
+use crate::output::{Column, table};
+
+/// Longest file, bytes.
+const FILE_MAX: u64 = 1 << 20;
+/// Where peers are met.
+const PORT: u16 = 7440;
+
+/// What becomes of one line.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub(super) struct Line {
+    /// Its number in the file.
+    number: usize,
+    /// What it says, for whoever reads the plan.
+    text: String,
+    /// The mirror that it becomes; none if it becomes none.
+    mirror: Option<CreateMirror>,
+    /// What of it has no counterpart, or why it becomes none.
+    notes: Vec<String>,
+    /// Whether the mirror was made; null in a plan.
+    made: Option<bool>,
+}
+
+pub(super) async fn run(context: &Context, import: Import) -> Result<(), ErrorBody> {
+    let text = contents(&import.file)?;
+    let mut lines = read(&text, &import);
+    if lines.is_empty() {
+        return Err(ErrorBody::new(
+            ErrorCode::WrongUsage,
+            format!("{} names no mirror", import.file.display()),
+        ));
+    }
+    let mut failed = 0;
+    if !import.plan {
+        for line in &mut lines {
+            let Some(request) = &line.mirror else { continue };
+            let made = context.client.post::<Mirror>(&["mirrors"], request).await;
+            line.made = Some(made.is_ok());
+            if let Err(error) = made {
+                failed += 1;
+                line.notes.push(error.message);
+            }
+        }
+    }
+    let left_out = lines.iter().filter(|line| line.mirror.is_none()).count();
+    context.show(&lines, |lines| show(lines, import.plan));
+    match failed {
+        0 if import.plan || left_out == 0 => Ok(()),
+        0 => Err(ErrorBody::new(
+            ErrorCode::Failed,
+            format!("{left_out} lines became no mirror; the notes say why"),
+        )),
+        _ => Err(ErrorBody::new(
+            ErrorCode::Failed,
+            format!("{failed} mirrors could not be made; the notes say why"),
+        )
+        .hint("lines that became a mirror are done; the same command makes the others")),
+    }
+}
+
+fn contents(file: &std::path::Path) -> Result<String, ErrorBody> {
+    use std::io::Read;
+    let mut text = String::new();
+    let read = std::fs::File::open(file).and_then(|file| file.take(FILE_MAX).read_to_string(&mut text));
+    read.map_err(|error| {
+        ErrorBody::new(ErrorCode::NotFound, format!("cannot read {}: {error}", file.display()))
+    })?;
+    Ok(text)
+}
+
+fn show(lines: &[Line], is_plan: bool) -> String {
+    let columns = [
+        Column::Right("line"),
+        Column::Left("mirror"),
+        Column::Left("of"),
+        Column::Left("schedule"),
+        Column::Left("throttle"),
+        Column::Left(if is_plan { "becomes" } else { "is" }),
+        Column::Left("notes"),
+    ];
+    let rows = lines.iter().map(|line| {
+        let of = |value: fn(&CreateMirror) -> String| line.mirror.as_ref().map_or_else(|| "-".into(), value);
+        vec![
+            line.number.to_string(),
+            of(|m| m.destination.clone()),
+            of(|m| m.source.clone()),
+            of(|m| m.schedule.clone().unwrap_or_else(|| "on request".into())),
+            of(|m| m.link.as_ref().and_then(|l| l.throttle.clone()).unwrap_or_else(|| "-".into())),
+            match (&line.mirror, line.made) {
+                (None, _) => "nothing",
+                (_, Some(false)) => "not made",
+                (_, Some(true)) => "made",
+                (_, None) => "a mirror",
+            }
+            .into(),
+            line.notes.join("; "),
+        ]
+    });
+    table(&columns, rows.collect(), "no mirrors")
+}
+
+/// What each line becomes. Lines of other destinations are left out where one is named.
+pub(super) fn read(text: &str, import: &Import) -> Vec<Line> {
+    let mut connections: BTreeMap<String, Connection> = BTreeMap::new();
+    let mut lines = Vec::new();
+    for (at, text) in joined(text) {
+        match Connection::read(&text) {
+            Some((name, connection)) => drop(connections.insert(name, connection)),
+            None => lines.push((at, text)),
+        }
+    }
+    let of = |(number, text): (usize, String)| line(number, &text, &connections, import);
+    lines.into_iter().filter_map(of).collect()
+}
+
+/// Lines without comments; one that ends with a backslash goes on with the next.
+fn joined(text: &str) -> Vec<(usize, String)> {
+    let mut all: Vec<(usize, String)> = Vec::new();
+    let mut goes_on = false;
+    for (at, line) in text.lines().enumerate() {
+        let line = line.split('#').next().unwrap_or_default().trim();
+        let (line, continues) = line.strip_suffix('\\').map_or((line, false), |line| (line.trim(), true));
+        match all.last_mut().filter(|_| goes_on) {
+            Some((_, before)) => {
+                before.push(' ');
+                before.push_str(line);
+            }
+            None => all.push((at + 1, line.to_owned())),
+        }
+        goes_on = continues;
+    }
+    all.retain(|(_, line)| !line.is_empty());
+    all
+}
+
+/// Several paths to one source.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Connection {
+    /// Each pair at once; otherwise the second only if the first is dead.
+    is_multi: bool,
+    /// Address of the source, address of the destination.
+    pairs: Vec<(String, String)>,
+}
+
+impl Connection {
+    /// `NAME = multi(SOURCE,DESTINATION)(…)`, or `failover`.
+    fn read(line: &str) -> Option<(String, Connection)> {
+        let (name, rest) = line.split_once('=')?;
+        let (name, rest) = (name.trim(), rest.trim());
+        let is_name =
+            !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
+        let (mode, pairs) = rest.split_once('(').filter(|_| is_name)?;
+        let is_multi = match mode.trim() {
+            "multi" => true,
+            "failover" => false,
+            _ => return None,
+        };
+        let pair = |text: &str| {
+            let (source, destination) = text.trim().trim_end_matches(')').split_once(',')?;
+            Some((source.trim().to_owned(), destination.trim().to_owned()))
+        };
+        let pairs = pairs.split('(').map(pair).collect::<Option<Vec<_>>>()?;
+        Some((name.to_owned(), Connection { is_multi, pairs }))
+    }
+}
+
+/// Of a line, if it is for this destination.
+fn line(
+    number: usize,
+    text: &str,
+    connections: &BTreeMap<String, Connection>,
+    import: &Import,
+) -> Option<Line> {
+    let mut line = Line { number, text: text.to_owned(), mirror: None, notes: Vec::new(), made: None };
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let [source, destination, arguments, schedule @ ..] = words.as_slice() else {
+        line.notes.push("it has fewer than the words SOURCE DESTINATION ARGUMENTS SCHEDULE".into());
+        return Some(line);
+    };
+    let (Some((filer, from)), Some((here, to))) = (source.split_once(':'), destination.split_once(':'))
+    else {
+        line.notes.push("source and destination are FILER:VOLUME".into());
+        return Some(line);
+    };
+    if import.destination.as_ref().is_some_and(|wanted| wanted != here) {
+        return None;
+    }
+    let (from, to) = match (volume(from), volume(to)) {
+        (Ok(from), Ok(to)) => (from, to),
+        (Err(why), _) | (_, Err(why)) => {
+            line.notes.push(why);
+            return Some(line);
+        }
+    };
+    let Some(schedule) = timetable(schedule, &mut line.notes) else { return Some(line) };
+    let mut link = SetMirrorLink::default();
+    read_arguments(arguments, &mut link, &mut line.notes);
+    if let Some(connection) = connections.get(filer) {
+        if !connection.is_multi {
+            line.notes
+                .push("failover: farside uses all paths together, and the others when one is dead".into());
+        }
+        let path = |(source, destination): &(String, String)| format!("{destination}={source}:{PORT}");
+        link.paths = Some(connection.pairs.iter().map(path).collect());
+    }
+    let peer = import.peers.iter().find(|(of, _)| of == filer).map_or(filer, |(_, peer)| peer);
+    line.mirror = Some(CreateMirror {
+        source: format!("{peer}:{}/{from}", import.source_pool),
+        destination: format!("{}/{to}", import.pool),
+        every_seconds: None,
+        no_reverse: false,
+        schedule,
+        time_zone: import.time_zone.clone(),
+        rpo_seconds: None,
+        retention: None,
+        group: None,
+        link: (link != SetMirrorLink::default()).then_some(link),
+    });
+    if let Some(mirror) = &mut line.mirror
+        && mirror.schedule.is_none()
+    {
+        mirror.time_zone = None;
+    }
+    Some(line)
+}
+
+/// The volume of a path; trees in volumes have no counterpart.
+fn volume(path: &str) -> Result<&str, String> {
+    let name = path.strip_prefix("/vol/").unwrap_or(path);
+    match name.contains('/') {
+        true => Err(format!("{path} is a tree in a volume; only whole volumes are mirrored")),
+        false if name.is_empty() => Err(format!("{path:?} names no volume")),
+        false => Ok(name),
+    }
+}
+
+/// The five fields of cron; `Some(None)`: only when asked. None: it becomes no mirror.
+#[expect(clippy::option_option, reason = "no mirror, or one without a schedule")]
+fn timetable(fields: &[&str], notes: &mut Vec<String>) -> Option<Option<String>> {
+    match fields {
+        ["sync" | "semi-sync", ..] => {
+            notes.push("synchronous: it becomes a mirror only if you choose how late it may be, with farside mirror create --rpo 2s".into());
+            None
+        }
+        [_, _, _, _] if fields.contains(&"-") => {
+            notes.push("\"-\" in the schedule: it is updated only when you ask".into());
+            Some(None)
+        }
+        [minute, hour, day, weekday] => {
+            if *day != "*" && *weekday != "*" {
+                notes.push(
+                    "day of the month and day of the week: updates come when either matches, not only when both do".into(),
+                );
+            }
+            Some(Some(format!("{minute} {hour} {day} * {weekday}")))
+        }
+        _ => {
+            notes.push(format!("the schedule has {} fields, not four", fields.len()));
+            None
+        }
+    }
+}
+
+fn read_arguments(arguments: &str, link: &mut SetMirrorLink, notes: &mut Vec<String>) {
+    for argument in arguments.split(',').filter(|argument| !matches!(*argument, "-" | "")) {
+        let (name, value) = argument.split_once('=').unwrap_or((argument, ""));
+        match (name, value) {
+            // Kilobytes of 1024 bytes.
+            ("kbs", value) => match value.parse::<u64>() {
+                Ok(0) | Err(_) => notes.push(format!("{argument}: no number")),
+                Ok(kilobytes) => link.throttle = Some(format!("{kilobytes}KiB/s")),
+            },
+            ("wsize", value) => match value.parse::<u64>() {
+                Ok(bytes) if (65_536..=67_108_864).contains(&bytes) => link.window_bytes = Some(bytes),
+                Ok(_) => {
+                    notes.push(format!("{argument}: a window has 64 KiB to 64 MiB; it is left to farside"))
+                }
+                Err(_) => notes.push(format!("{argument}: no number")),
+            },
+            ("restart" | "tries", _) => {
+                notes.push(format!("{argument}: a transfer that was cut always goes on with what it brought"))
+            }
+            ("cksum", _) => notes.push(format!("{argument}: everything is verified always")),
+            ("compression", _) => {
+                notes.push(format!("{argument}: what travels is compressed as the link needs it"))
+            }
+            _ => notes.push(format!("{argument} has no counterpart")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn import() -> Import {
+        Import {
+            file: "snapmirror.conf".into(),
+            source_pool: "tank".into(),
+            pool: "vault".into(),
+            peers: vec![("filer1".into(), "north".into())],
+            destination: Some("filer2".into()),
+            time_zone: Some("UTC".into()),
+            plan: true,
+        }
+    }
+
+    fn only(text: &str) -> Line {
+        let mut lines = read(text, &import());
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        lines.remove(0)
+    }
+
+    #[test]
+    fn schedules_throttles_and_windows_become_a_mirrors() {
+        let line = only(
+            "filer1:home filer2:home_copy kbs=2000,wsize=131072,restart=always 15 0,6,12,18 * 1-5   # nightly",
+        );
+        let mirror = line.mirror.unwrap();
+        assert_eq!(
+            (mirror.source.as_str(), mirror.destination.as_str()),
+            ("north:tank/home", "vault/home_copy")
+        );
+        assert_eq!(mirror.schedule.as_deref(), Some("15 0,6,12,18 * * 1-5"));
+        let link = mirror.link.unwrap();
+        assert_eq!((link.throttle.as_deref(), link.window_bytes), (Some("2000KiB/s"), Some(131_072)));
+        assert!(line.notes.len() == 1 && line.notes[0].starts_with("restart=always"), "{:?}", line.notes);
+    }
+
+    #[test]
+    fn several_paths_become_a_mirrors() {
+        let text = "filer1 = multi (10.0.0.1,10.0.1.1) (10.0.0.2,10.0.1.2)\n/* */\nfiler1:home filer2:home - 0 * * *";
+        let lines = read(text, &import());
+        let paths = lines.last().unwrap().mirror.clone().unwrap().link.unwrap().paths.unwrap();
+        assert_eq!(paths, ["10.0.1.1=10.0.0.1:7440", "10.0.1.2=10.0.0.2:7440"]);
+        assert!(lines[0].mirror.is_none() && !lines[0].notes.is_empty(), "what is no line is named");
+        let failover = read("x-1=failover(a,b)\nx-1:v filer2:v - 0 * * *", &import());
+        assert!(failover[0].notes[0].contains("failover") && failover[0].mirror.is_some());
+    }
+
+    #[test]
+    fn what_has_no_counterpart_is_named() {
+        for (text, note) in [
+            ("filer1:/vol/home/q filer2:/vol/home/q - 0 * * *", "tree"),
+            ("filer1:home filer2:home - sync", "synchronous"),
+            ("filer1:home filer2:home - 0 * *", "fields"),
+            ("filer1:home filer2:home", "fewer"),
+            ("home filer2:home - 0 * * *", "FILER:VOLUME"),
+        ] {
+            let line = only(text);
+            assert!(line.mirror.is_none() && line.notes.join(" ").contains(note), "{text}: {:?}", line.notes);
+        }
+        for (text, note) in [
+            (
+                "filer1:home filer2:home visibility_interval=1hr 0 * * *",
+                "visibility_interval=1hr has no counterpart",
+            ),
+            ("filer1:home filer2:home wsize=1000 0 * * *", "64 KiB"),
+            ("filer1:home filer2:home kbs=lots 0 * * *", "no number"),
+            ("filer1:home filer2:home - 0 3 1 1", "either matches"),
+        ] {
+            let line = only(text);
+            assert!(line.mirror.is_some() && line.notes.join(" ").contains(note), "{text}: {:?}", line.notes);
+        }
+        let on_request = only("filer1:home filer2:home - - - - -").mirror.unwrap();
+        assert_eq!((on_request.schedule, on_request.time_zone), (None, None));
+    }
+
+    #[test]
+    fn lines_of_other_destinations_are_left_out_and_long_ones_joined() {
+        assert!(read("filer1:home filer3:home - 0 * * *\n\n# nothing\n", &import()).is_empty());
+        let line = only("filer1:home \\\n  filer2:home - \\\n  0 * * *\n");
+        assert_eq!((line.number, line.mirror.is_some()), (1, true));
+    }
+}

@@ -1,0 +1,84 @@
+//! `/snapshot-schedules`, and `/volumes/POOL/VOL/snapshot-schedule`.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use axum::routing::get;
+use axum::{Json, Router};
+use farside_api::{ErrorBody, ErrorCode, SetSnapshotSchedule, SnapshotSchedule};
+use farside_engine::VolumeName;
+
+use super::error::Body;
+use super::handler::{Answer, Shared};
+use super::volumes::{look, name_of, parse};
+use crate::failure::Failure;
+use crate::schedules;
+use crate::site::Site;
+use crate::snapshot_schedules::Wanted;
+
+pub(super) fn routes() -> Router<Arc<Site>> {
+    Router::new()
+        .route("/snapshot-schedules", get(list))
+        .route("/volumes/{pool}/{volume}/snapshot-schedule", get(show).post(set).delete(end))
+}
+
+async fn list(State(site): Shared) -> Answer<Vec<SnapshotSchedule>> {
+    let timetables = Arc::clone(&site.snapshot_schedules);
+    Ok(Json(site.blocking.run(move || Ok::<_, ErrorBody>(timetables.list(None))).await?))
+}
+
+type Named = Path<(String, String)>;
+
+async fn show(State(site): Shared, Path((pool, volume)): Named) -> Answer<SnapshotSchedule> {
+    let name = name_of(pool, volume)?;
+    let uuid = look(&site, &name)?.uuid;
+    let timetables = Arc::clone(&site.snapshot_schedules);
+    let found = site.blocking.run(move || Ok::<_, ErrorBody>(timetables.list(Some(uuid)))).await?;
+    found.into_iter().next().map(Json).ok_or_else(|| none(&name).into())
+}
+
+async fn set(
+    State(site): Shared,
+    Path((pool, volume)): Named,
+    Body(request): Body<SetSnapshotSchedule>,
+) -> Answer<SnapshotSchedule> {
+    let name = name_of(pool, volume)?;
+    let document = look(&site, &name)?;
+    let schedule =
+        schedules::asked(request.every_seconds, request.schedule.as_deref(), request.time_zone.as_deref())?;
+    if schedule == Some(farside_mirror::Schedule::OnRequest) {
+        let wrong = ErrorBody::new(ErrorCode::WrongUsage, "an interval of snapshots is at least 1 s");
+        return Err(wrong.hint("farside snapshot schedule --off ends it").into());
+    }
+    let retention = request.retention.as_deref().map(str::parse).transpose();
+    let others = request.others.map(|others| {
+        let find = |text: &String| {
+            let name = parse(text)?;
+            let uuid = look(&site, &name)?.uuid;
+            Ok::<_, ErrorBody>((name, uuid))
+        };
+        others.iter().map(find).collect::<Result<Vec<_>, _>>()
+    });
+    let wanted = Wanted {
+        others: others.transpose()?,
+        schedule,
+        retention: retention.map_err(Failure::into_error_body)?,
+        hook: request.hook.map(|hook| Some(hook).filter(|hook| !hook.is_empty())),
+    };
+    let set = site.snapshot_schedules.set(&name, document.uuid, wanted).await?;
+    tracing::info!(volume = %name, schedule = set.schedule, retention = set.retention, hook = set.hook, "snapshots by timetable");
+    Ok(Json(set))
+}
+
+async fn end(State(site): Shared, Path((pool, volume)): Named) -> Answer<SnapshotSchedule> {
+    let name = name_of(pool, volume)?;
+    let document = look(&site, &name)?;
+    let ended = site.snapshot_schedules.end(document.uuid).await?.ok_or_else(|| none(&name))?;
+    tracing::info!(volume = %name, points = ended.points, "the timetable of snapshots has ended; what it took stays");
+    Ok(Json(ended))
+}
+
+fn none(name: &VolumeName) -> ErrorBody {
+    ErrorBody::new(ErrorCode::NotFound, format!("{name} has no timetable of snapshots"))
+        .hint(format!("farside snapshot schedule {name} --every 1h --keep hourly=24,daily=7 sets one"))
+}

@@ -1,0 +1,38 @@
+//! What the pins of a snapshot mean: each is the id of somebody who needs it.
+//!
+//! A relationship pins by its own id what was published last and what is built upon. By further ids, which follow from that
+//! one, it pins what it keeps for other reasons; each is its own inverse.
+
+use uuid::Uuid;
+
+/// Makes the id of what is kept in common of that of the relationship.
+const COMMON: u128 = 0x51d7_0a6e_93c4_4b08_a7f2_18e5_c36b_9d40;
+/// Makes the id of what retention keeps of that of the relationship, or of the timetable of snapshots.
+const KEPT: u128 = 0x2e94_f1b7_605d_4c39_9a18_d3c0_7f5e_a826;
+
+/// For whom a destination pins what it has in common with other destinations of the same volume, and a source what it has in
+/// common with those that follow its destination: not for the relationship itself, whose pins say what was published last and what
+/// is built upon.
+pub fn common_of(relationship: Uuid) -> Uuid {
+    Uuid::from_u128(relationship.as_u128() ^ COMMON)
+}
+
+/// By what a destination pins the points that its retention keeps, and may let go again.
+pub fn kept_of(relationship: Uuid) -> Uuid {
+    Uuid::from_u128(relationship.as_u128() ^ KEPT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ids_of_one_relationship_differ_and_lead_back() {
+        let id = Uuid::from_u128(77);
+        let all = [id, common_of(id), kept_of(id), kept_of(common_of(id))];
+        for (at, one) in all.iter().enumerate() {
+            assert!(!all[at + 1..].contains(one));
+        }
+        assert_eq!((common_of(common_of(id)), kept_of(kept_of(id))), (id, id));
+    }
+}

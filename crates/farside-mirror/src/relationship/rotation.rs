@@ -1,0 +1,190 @@
+//! Lets go what the retention of a replica does not name any more. What decides is pure ([`retention`]).
+//!
+//! What retention keeps is pinned by [`kept_of`] the relationship, in the pool; the moments for which the points count are in the state
+//! database. Where that was lost a point counts for the moment of its data. A crash anywhere in between costs nothing: what is
+//! pinned and not noted is noted next time, and what is a mirror's without a pin goes with the next transfer.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use farside_engine::{Engine, EngineError, SnapshotInfo, SnapshotOwner, VolumeName};
+use farside_platform::Timestamp;
+use farside_transfer::bases::{KEPT, kept_of, leave_kept, rescue_moment};
+use uuid::Uuid;
+
+use super::command::Parts;
+use super::driver::Driver;
+use crate::error::{MirrorError, blocking};
+use crate::retention::{KeptPoint, Retention, counts_for, to_go};
+use crate::store::Relationship;
+
+impl Driver {
+    /// Another retention from now on. With none, what was kept becomes a person's: nothing goes by itself.
+    pub(super) async fn set_retention(&mut self, retention: Retention) -> Result<(), MirrorError> {
+        let changed = Relationship { retention, ..self.relationship.clone() };
+        self.parts.store.save(&changed).await?;
+        self.relationship = changed;
+        self.end_rotation().await;
+        if !retention.is_none() {
+            self.rotate();
+            return Ok(());
+        }
+        let (engine, volume) = (self.parts.engine.clone(), self.relationship.destination.clone());
+        let id = self.relationship.id;
+        let left = blocking(move || Ok::<_, MirrorError>(leave_kept(&*engine, &volume, id)?)).await?;
+        if left > 0 {
+            tracing::info!(
+                relationship = %id, volume = %self.relationship.destination, points = left,
+                "retention has ended: what it kept stays until a person deletes it"
+            );
+        }
+        self.forget_points().await;
+        Ok(())
+    }
+
+    /// Begins to let go what is due. Nobody waits for it; one that is under way does it.
+    pub(super) fn rotate(&mut self) {
+        if self.relationship.retention.is_none() || self.rotation.as_ref().is_some_and(|r| !r.is_finished()) {
+            return;
+        }
+        let (parts, relationship) = (self.parts.clone(), self.relationship.clone());
+        self.rotation = Some(tokio::spawn(async move {
+            match rotate(&parts, &relationship).await {
+                Ok(0) => {}
+                Ok(gone) => tracing::info!(
+                    relationship = %relationship.id, volume = %relationship.destination, points = gone,
+                    "retention ({}) has let points go", relationship.retention
+                ),
+                Err(error) => tracing::warn!(
+                    relationship = %relationship.id, volume = %relationship.destination,
+                    "retention could not let go what is due; it is tried again after the next update, and nothing else is \
+                     affected: {error}"
+                ),
+            }
+        }));
+    }
+
+    /// Waits for what lets go: after this nothing that is a person's by now goes.
+    pub(super) async fn end_rotation(&mut self) {
+        if let Some(rotation) = self.rotation.take() {
+            // An error is a panic, which its own line tells.
+            let _ = rotation.await;
+        }
+    }
+
+    /// The moments of points that nothing keeps any more.
+    pub(super) async fn forget_points(&self) {
+        if let Err(error) = self.parts.store.forget_all_kept(self.relationship.id).await {
+            tracing::debug!(relationship = %self.relationship.id, "moments of points stay in the state database: {error}");
+        }
+    }
+}
+
+/// Answers how many went.
+async fn rotate(parts: &Parts, relationship: &Relationship) -> Result<usize, MirrorError> {
+    let (engine, volume, id) = (parts.engine.clone(), relationship.destination.clone(), relationship.id);
+    let live = blocking(move || Ok::<_, MirrorError>(kept(&*engine, &volume, id)?)).await?;
+    let known = parts.store.kept_points(id).await?;
+    let (points, noted) = note(&live, &known, parts.clock.now());
+    if !noted.is_empty() {
+        parts.store.note_kept(id, &noted).await?;
+    }
+    let due = to_go(&points, &relationship.retention);
+    let (engine, volume) = (parts.engine.clone(), relationship.destination.clone());
+    let gone = match due.is_empty() {
+        true => Vec::new(),
+        false => blocking(move || let_go(&engine, &volume, id, &due)).await?,
+    };
+    let is_left = |point: &&KeptPoint| !live.iter().any(|s| s.uuid == point.snapshot);
+    let absent = known.iter().filter(is_left).map(|point| point.snapshot);
+    let forgotten: Vec<Uuid> = gone.iter().copied().chain(absent).collect();
+    if !forgotten.is_empty() {
+        parts.store.forget_kept(id, &forgotten).await?;
+    }
+    Ok(gone.len())
+}
+
+/// What retention keeps, in the order in which it came.
+pub(crate) fn kept(
+    engine: &dyn Engine,
+    volume: &VolumeName,
+    relationship: Uuid,
+) -> Result<Vec<SnapshotInfo>, EngineError> {
+    let keeper = kept_of(relationship);
+    let mut kept = engine.all_snapshots(volume)?;
+    kept.retain(|s| s.pinned_by.contains(&keeper));
+    kept.sort_by_key(|s| s.sequence);
+    Ok(kept)
+}
+
+/// The points with their moments, and those that are new. They count in the order in which they came, whatever their source says.
+pub(crate) fn note(
+    live: &[SnapshotInfo],
+    known: &[KeptPoint],
+    now: Timestamp,
+) -> (Vec<KeptPoint>, Vec<KeptPoint>) {
+    let known: HashMap<Uuid, KeptPoint> = known.iter().map(|point| (point.snapshot, *point)).collect();
+    let (mut points, mut noted) = (Vec::with_capacity(live.len()), Vec::new());
+    let mut before = None;
+    for snapshot in live {
+        let point = match known.get(&snapshot.uuid) {
+            Some(point) => {
+                before = Some(point.noted_at);
+                *point
+            }
+            None => {
+                let at = counts_for(snapshot.created_at, before, now);
+                before = Some(at);
+                let point = KeptPoint { snapshot: snapshot.uuid, at, noted_at: now };
+                noted.push(point);
+                point
+            }
+        };
+        points.push(point);
+    }
+    (points, noted)
+}
+
+/// Lets points go that nobody else needs. Answers which are gone.
+fn let_go(
+    engine: &Arc<dyn Engine>,
+    volume: &VolumeName,
+    relationship: Uuid,
+    due: &[Uuid],
+) -> Result<Vec<Uuid>, MirrorError> {
+    let keeper = kept_of(relationship);
+    let mut gone = Vec::new();
+    for uuid in due {
+        // A person who breaks the replica off may want any of them: from that moment on nothing goes.
+        let record = engine.replica_record(volume)?;
+        if record.is_none_or(|record| record.relationship != relationship || record.broken_off) {
+            break;
+        }
+        let found = engine.all_snapshots(volume)?.into_iter().find(|s| s.uuid == *uuid);
+        let Some(found) = found else { continue };
+        // Held, or a base: it is asked again after the next update.
+        if found.held || found.pinned_by != [keeper] {
+            continue;
+        }
+        if rescue_moment(&found.name).is_some() {
+            // What a source left behind stays as long as other rescues do.
+            engine.unpin(volume, *uuid, keeper)?;
+            gone.push(*uuid);
+            continue;
+        }
+        if found.owner == SnapshotOwner::Person {
+            // A crash after the next step then leaves what a transfer clears up, not a person's snapshot.
+            engine.hand_over(volume, *uuid, SnapshotOwner::Relationship(relationship), KEPT)?;
+        }
+        engine.unpin(volume, *uuid, keeper)?;
+        match engine.delete_snapshot(volume, *uuid) {
+            Ok(()) | Err(EngineError::NotFound { .. }) => gone.push(*uuid),
+            Err(EngineError::Refused(reason)) => {
+                engine.pin(volume, *uuid, keeper)?;
+                tracing::debug!(%volume, snapshot = found.name, "a point stays for now: {reason}");
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(gone)
+}
