@@ -92,7 +92,8 @@ async fn look(context: &Context) -> Result<Overview, ErrorBody> {
 /// The page, of at most so many lines and columns.
 fn page(overview: &Overview, rates: Option<Rates>, lines: usize, columns: usize) -> Vec<String> {
     let Overview { site, pools, peers, mirrors } = overview;
-    let mut page = vec![head(overview, rates)];
+    let mut page = vec![head(overview)];
+    page.extend(rates.map(|rates| format!("link     in {}, out {}", rate(rates.received), rate(rates.sent))));
     page.extend(site.reasons.iter().map(|reason| format!("!! {reason}")));
     page.extend(site.warnings.iter().map(|warning| format!("!  {warning}")));
     if let Some(held_back) = &site.held_back {
@@ -129,23 +130,21 @@ fn page(overview: &Overview, rates: Option<Rates>, lines: usize, columns: usize)
         page.push(format!("… {hidden} more, {whose}"));
     }
     page.truncate(lines);
-    page.iter().map(|line| cut(&one_line(line), columns)).collect()
+    page.iter().map(|line| cut(one_line(line).trim_end(), columns)).collect()
 }
 
-fn head(overview: &Overview, rates: Option<Rates>) -> String {
+fn head(overview: &Overview) -> String {
     let Overview { site, peers, mirrors, .. } = overview;
     let connected = peers.iter().filter(|peer| peer.state == PeerState::Connected).count();
     let replicas = mirrors.iter().filter(|mirror| mirror.role == Role::Destination).count();
-    let line = rates.map(|rates| format!("   in {}, out {}", rate(rates.received), rate(rates.sent)));
     format!(
-        "{}   {connected} of {} peers   {replicas} replicas, {} originals   transfers {} of {}, {} wait{}",
+        "{}   {connected} of {} peers   {replicas} replicas, {} originals   transfers {} of {}, {} wait",
         site.name,
         peers.len(),
         mirrors.len() - replicas,
         site.transfers_under_way,
         site.transfer_size,
-        site.transfers_waiting,
-        line.unwrap_or_default()
+        site.transfers_waiting
     )
 }
 
