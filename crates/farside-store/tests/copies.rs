@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use farside_check::CheckOptions;
 use farside_format::Superblock;
+use farside_format::pins::kept_of;
 use farside_platform::{BlockDevice, CrashFate, SimulatedDisk};
 use farside_store::{NewSnapshot, Pool, PoolOptions, ReplicaStatus, StagedFor, identity};
 use sparse::{BLOCK, content, new_snapshot, options};
@@ -33,13 +34,21 @@ fn original() -> SimulatedDisk {
     pool.create_volume("r", 64 * BLOCK).expect("a volume");
     pool.set_replica("r", record(false)).expect("a replica");
     let mut base = None;
-    for (at, new) in
-        [(0, of_mirror("m1", 1, of_r)), (1, new_snapshot("person", 2)), (2, of_mirror("m2", 3, of_r))]
-    {
+    // What retention keeps was wanted for longer than its mirror.
+    let kept = of_mirror("kept-1", 7, of_r);
+    let kept_id = kept.uuid;
+    let all = [
+        (0, of_mirror("m1", 1, of_r)),
+        (1, new_snapshot("person", 2)),
+        (3, kept),
+        (2, of_mirror("m2", 3, of_r)),
+    ];
+    for (at, new) in all {
         let staged = pool.stage("r", base, 64 * BLOCK, for_r).expect("staged");
         staged.write(at * BLOCK, &content(at + 1)).expect("a staged write");
         base = Some(staged.commit(&new).expect("committed").uuid);
     }
+    pool.pin_snapshot("r", kept_id, kept_of(of_r)).expect("pinned");
     let more = pool.stage("r", base, 64 * BLOCK, for_r).expect("staged");
     more.write(9 * BLOCK, &content(9)).expect("what a transfer was bringing");
     drop(more);
