@@ -5,13 +5,14 @@
 //! in UTC. A field whose feature is not there yet is null. Nothing here does I/O.
 //!
 //! * [`error`]: how a request fails, and which exit code that is.
-//! * [`pool`], [`volume`], [`snapshot`], [`peer`], [`host`], [`mirror`], [`site`], [`accelerator`]: the nouns.
+//! * [`pool`], [`volume`], [`snapshot`], [`clone`](mod@clone), [`peer`], [`host`], [`mirror`], [`site`], [`accelerator`]: the nouns.
 //! * [`levels`]: what travelled, by level.
 //! * [`operation`]: long work that goes on while nobody watches.
 //! * [`plan`]: what a destructive request would do.
 //! * [`size`]: sizes as people write them.
 
 pub mod accelerator;
+pub mod clone;
 pub mod dedup;
 pub mod error;
 pub mod host;
@@ -37,6 +38,7 @@ pub use accelerator::{
     PrepositionFile, PrepositionVolume, Prepositioned, ResetConnection, SetAcceleratorPolicy,
     StartAccelerator,
 };
+pub use clone::{CloneSnapshot, Drill, DrillResult, DrillRun, StartDrill};
 pub use dedup::{Dedup, DedupPhase, DedupState, StartDedup};
 pub use error::{ErrorBody, ErrorCode, ErrorDocument};
 pub use host::{

@@ -1,5 +1,6 @@
 //! Volumes.
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -65,6 +66,15 @@ pub struct Volume {
     /// How far it grows by itself; null: it does not.
     #[serde(default)]
     pub autogrow: Option<Autogrow>,
+    /// The snapshot that it began as, `POOL/VOL@SNAP`; null if it is no clone. A name that is no more is the one of then.
+    #[serde(default)]
+    pub origin: Option<String>,
+    /// When the data of that snapshot was so, at its own origin.
+    #[serde(default)]
+    pub origin_created_at: Option<Timestamp>,
+    /// Whether that snapshot is still there; the clone does not need it.
+    #[serde(default)]
+    pub origin_exists: Option<bool>,
 }
 
 /// How a volume grows by itself: by a step whenever 90 % of it are written.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use farside_format::catalog::{
-    Catalog, Replica, Snapshot, StagedFor, Version, VersionKind, Volume, VolumeLimits,
+    Catalog, Origin, Replica, Snapshot, StagedFor, Version, VersionKind, Volume, VolumeLimits,
 };
 use farside_format::fingerprint::BLOCKS_MAX;
 use farside_format::{BLOCK_BYTES, ContentRoot, Superblock, TreeReference};
@@ -146,6 +146,17 @@ impl Checker<'_, '_> {
                 self.require(false, &at, expected, found);
             }
             for (expected, found) in volume.limits.iter().flat_map(limits_faults) {
+                self.require(false, &at, expected, found);
+            }
+            if let Some(origin) = &volume.origin {
+                self.require(
+                    (1..volume.id).contains(&origin.volume),
+                    &at,
+                    "an origin that is older than its clone",
+                    format!("volume {} of volume {}", volume.id, origin.volume),
+                );
+            }
+            for (expected, found) in volume.origin.iter().flat_map(origin_faults) {
                 self.require(false, &at, expected, found);
             }
             let fresh = by_id.insert(volume.id, volume.clone()).is_none();
@@ -460,5 +471,16 @@ pub(crate) fn limits_faults(limits: &VolumeLimits) -> Option<(&'static str, Stri
             "a reservation within the quota",
             format!("a quota of {quota_bytes}, a reservation of {reserve_bytes} bytes"),
         )
+    })
+}
+
+/// The first rule that what a clone says of its origin breaks, with what it breaks it with.
+pub(crate) fn origin_faults(origin: &Origin) -> Option<(&'static str, String)> {
+    if origin.snapshot.len() != 16 {
+        return Some(("an origin's snapshot UUID of 16 bytes", origin.snapshot.len().to_string()));
+    }
+    let is_named = !origin.volume_name.is_empty() && !origin.snapshot_name.is_empty();
+    (!is_named).then(|| {
+        ("names of an origin", format!("`{}` and `{}`", origin.volume_name, origin.snapshot_name))
     })
 }

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use farside_format::catalog::{
-    CatalogChange, Change, MovedHead, Replica, Restage, Snapshot, StagedFor, VersionKind, Volume,
+    CatalogChange, Change, MovedHead, Origin, Replica, Restage, Snapshot, StagedFor, VersionKind, Volume,
 };
 use farside_format::fingerprint::{BLOCKS_MAX, level_for, span};
 use farside_format::journal::Record;
 use farside_format::{BLOCK_BYTES, Birth, Place, Pointer};
 
-use crate::catalog::{limits_faults, replica_faults, snapshot_faults, staged_fault};
+use crate::catalog::{limits_faults, origin_faults, replica_faults, snapshot_faults, staged_fault};
 use crate::overlay::Content;
 use crate::places::PlaceSet;
 use crate::point::Point;
@@ -87,6 +87,19 @@ fn require_purpose(staged: &Option<StagedFor>) -> Result<(), Fault> {
         Some((expected, found)) => require(false, expected, found),
         None => Ok(()),
     }
+}
+
+/// A clone that tells of its origin tells of what it began as. (One of an early pool tells nothing.)
+fn require_origin(origin: &Option<Origin>, volume: u64, snapshot: Option<&Snapshot>) -> Result<(), Fault> {
+    let Some(origin) = origin else { return Ok(()) };
+    if let Some((expected, found)) = origin_faults(origin) {
+        return require(false, expected, found);
+    }
+    require(
+        origin.volume == volume && snapshot.is_some_and(|s| s.uuid == origin.snapshot),
+        "an origin that is what the clone began as",
+        format!("volume {}, snapshot {:02x?}", origin.volume, origin.snapshot),
+    )
 }
 
 /// The pool as records change it.
@@ -464,6 +477,7 @@ impl<'p> Replay<'p> {
                 let base = self.of_kind(clone.base, VersionKind::Snapshot)?;
                 let (content, size, whole) = (base.content.clone(), base.size_bytes, base.whole);
                 let (base_volume, inherited, reach) = (base.volume, base.frozen, base.reach);
+                require_origin(&volume.origin, base_volume, base.snapshot.as_ref())?;
                 self.require_family(base_volume, volume.family)?;
                 self.add_volume(volume, content, size)?;
                 let head = self.version(volume.head)?;

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 
 use farside_check::{CheckOptions, Report, What, check};
 use farside_format::catalog::{
-    Catalog, Change, MoveMain, MovedHead, Restage, Stage, StagedFor, VersionKind, VolumeLimits,
+    Catalog, Change, CloneVolume, MoveMain, MovedHead, Origin, Restage, Stage, StagedFor, VersionKind,
+    VolumeLimits,
 };
 use farside_format::free_map::BlockState;
 use farside_format::journal::Record;
@@ -38,9 +39,20 @@ fn move_main(volume: u64, base: u64, epoch: u64) -> Change {
     Change::MoveMain(MoveMain { moved, epoch })
 }
 
+fn origin(volume: u64) -> Origin {
+    let (volume_name, snapshot_name) = ("alpha".into(), "monday".into());
+    Origin { volume, snapshot: vec![9; 16], volume_name, snapshot_name, created_at: 1 }
+}
+
+/// A clone of the snapshot "monday" that says it began as `origin`.
+fn clone_of_monday(origin: Origin) -> Change {
+    let volume = farside_format::catalog::Volume { origin: Some(origin), ..volume(20, "delta", 2, 21) };
+    Change::Clone(CloneVolume { volume: Some(volume), base: MONDAY })
+}
+
 #[test]
 fn catalog_entries_against_each_other() {
-    let rows: [(&str, CatalogChange); 23] = [
+    let rows: [(&str, CatalogChange); 26] = [
         ("volume ids unique", |c| c.volumes[1].id = ALPHA),
         ("names unique among volumes", |c| c.volumes[1].name = "alpha".into()),
         ("volume UUID of 16 bytes", |c| c.volumes[1].uuid.truncate(3)),
@@ -70,6 +82,13 @@ fn catalog_entries_against_each_other() {
         }),
         ("a size to grow to and a step", |c| {
             c.volumes[0].limits = Some(VolumeLimits { autogrow_to_bytes: 4096, ..VolumeLimits::default() });
+        }),
+        ("an origin that is older than its clone", |c| c.volumes[1].origin = Some(origin(BETA))),
+        ("an origin's snapshot UUID of 16 bytes", |c| {
+            c.volumes[1].origin = Some(Origin { snapshot: vec![1], ..origin(ALPHA) });
+        }),
+        ("names of an origin", |c| {
+            c.volumes[1].origin = Some(Origin { snapshot_name: String::new(), ..origin(ALPHA) });
         }),
     ];
     for (expected, change) in rows {
@@ -236,7 +255,7 @@ fn the_free_map_says_exactly_what_is_used() {
 #[test]
 fn records_that_cannot_follow() {
     type Tail = fn(&mut Story) -> Record;
-    let rows: [(&str, Tail); 21] = [
+    let rows: [(&str, Tail); 23] = [
         ("a version that exists", |s| map(99, 0, &s.writer.data(4, 4096))),
         ("a head or staged version", |s| map(MONDAY, 0, &s.writer.data(4, 4096))),
         ("birth 4, the epoch", |s| map(ALPHA_HEAD, 0, &s.writer.data(3, 4096))),
@@ -251,6 +270,10 @@ fn records_that_cannot_follow() {
         }),
         ("an id never used before", |_| change(stage(7, ALPHA))),
         ("the family of the base", |_| change(stage(20, BETA))),
+        ("an origin that is what the clone began as", |_| change(clone_of_monday(origin(BETA)))),
+        ("names of an origin", |_| {
+            change(clone_of_monday(Origin { volume_name: String::new(), ..origin(ALPHA) }))
+        }),
         ("what a staged version is built for", |_| {
             let (size_bytes, staged) = (4096, None);
             change(Change::Stage(Stage { version: 20, volume: ALPHA, base: MONDAY, size_bytes, staged }))

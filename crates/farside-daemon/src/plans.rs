@@ -118,10 +118,12 @@ pub(crate) fn delete_snapshot(
     created_at: Timestamp,
     on_main_line: bool,
     only_here_bytes: Option<u64>,
+    clones: &[String],
 ) -> Plan {
     let mut plan = plan(format!("delete snapshot {volume}@{snapshot}"));
     plan.would
         .push(format!("{volume}@{snapshot} is deleted; the volume and its other snapshots stay as they are"));
+    leave_clones(&mut plan, clones);
     let what = if on_main_line {
         format!(
             "the state of {volume} at {created_at:.0}; at most the data that no other version of it holds:"
@@ -141,11 +143,13 @@ pub(crate) fn delete_volume(
     volume: &VolumeName,
     snapshots: u64,
     bytes: Option<u64>,
+    clones: &[String],
     rights_of: &[String],
     hosts: &[VolumeHost],
 ) -> Plan {
     let mut plan = plan(format!("delete volume {volume}"));
     plan.would.push(format!("{volume} and its {snapshots} snapshots are deleted"));
+    leave_clones(&mut plan, clones);
     end_rights(&mut plan, rights_of);
     if !hosts.is_empty() {
         let names: Vec<_> = hosts.iter().map(|right| right.host.as_str()).collect();
@@ -153,6 +157,16 @@ pub(crate) fn delete_volume(
     }
     lose(&mut plan, format!("everything in {volume} and in its snapshots"), bytes, None);
     plan
+}
+
+/// Clones of what goes: they have all of it that is theirs.
+fn leave_clones(plan: &mut Plan, clones: &[String]) {
+    if !clones.is_empty() {
+        plan.would.push(format!(
+            "clones of it stay as they are, and what they have in common with it stays in use: {}",
+            clones.join(", ")
+        ));
+    }
 }
 
 /// Peers that may mirror what goes.

@@ -58,6 +58,29 @@ pub struct Volume {
     /// How much of the pool it may take, and must be able to take; none set: as much as there is, and nothing for sure.
     #[prost(message, optional, tag = "9")]
     pub limits: Option<VolumeLimits>,
+    /// Set if it began as a clone: of what. For people; its versions alone say what they descend from.
+    #[prost(message, optional, tag = "10")]
+    pub origin: Option<Origin>,
+}
+
+/// The snapshot that a clone began as, whether it is still there or not.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct Origin {
+    /// Id of its volume in this pool.
+    #[prost(uint64, tag = "1")]
+    pub volume: u64,
+    /// Its identity, 16 bytes.
+    #[prost(bytes = "vec", tag = "2")]
+    pub snapshot: Vec<u8>,
+    /// What the volume was called then.
+    #[prost(string, tag = "3")]
+    pub volume_name: String,
+    /// What the snapshot was called then.
+    #[prost(string, tag = "4")]
+    pub snapshot_name: String,
+    /// When the data was so, nanoseconds since 1970.
+    #[prost(uint64, tag = "5")]
+    pub created_at: u64,
 }
 
 /// What an administrator said of a volume's room. Of each 0 is: nothing said.
@@ -408,7 +431,7 @@ pub struct SetReplica {
 /// See [`Change::Clone`].
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct CloneVolume {
-    /// The new volume, of the family of the old one; its `head` is the id of its head.
+    /// The new volume, of the family of the old one; its `head` is the id of its head, its `origin` tells of the base.
     #[prost(message, optional, tag = "1")]
     pub volume: Option<Volume>,
     /// The snapshot version it begins as.

@@ -13,7 +13,7 @@
 //! * `owner_counts.rs`: blocks with several owners; `sharing.rs`: how they come to be;
 //! * `delta.rs`: changes since the last consistency point; `view.rs`: a version as it is now;
 //! * `ring.rs`: the journal; `journal_load.rs`: what it may hold; `point.rs`: consistency points; `recovery.rs`: opening; `claim.rs`: who else has it open; `copies.rs`: a copy becomes a pool of its own;
-//! * `versions.rs`: volumes, versions and their lineage (pure); `volumes.rs`, `staged.rs`, `main_line.rs`: their changes;
+//! * `versions.rs`: volumes, versions and their lineage (pure); `volumes.rs`, `staged.rs`, `main_line.rs`, `clones.rs`: their changes;
 //! * `limits.rs`: how much of the pool a volume may take; `usage.rs`: what it takes; `quota.rs`: that it takes no more; `reserved.rs`: that
 //!   it finds what is kept for it;
 //! * `adopt.rs`: what a transfer wants and the pool holds already; `known_data.rs`, `learning.rs`, `fingerprint_index.rs`, `near.rs`: where to
@@ -28,6 +28,7 @@ mod alone;
 mod background;
 mod capacity;
 mod claim;
+mod clones;
 mod copies;
 mod dedup;
 mod delta;
@@ -74,6 +75,7 @@ mod write_out;
 pub use adopt::{WANTED_MAX, Wanted};
 pub use capacity::{Room, WRITE_NEEDS_BYTES};
 pub use claim::ClaimOptions;
+pub use clones::{CloneOf, NewClone, Origin};
 pub use dedup::{
     DEDUP_INDEX_BYTES, Dedup, DedupCount, DedupFigures, DedupIndex, DedupPosition, DedupSavings, DedupUndo,
     DedupUndone,

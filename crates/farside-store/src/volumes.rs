@@ -1,13 +1,14 @@
 //! Volumes and snapshots: making, listing, changing, deleting. Each is one journal record under group commit.
 
 use farside_format::catalog::{
-    Change, CloneVolume, CreateVolume, DeleteVersion, DeleteVolume, DescribeSnapshot, Freeze, FrozenHead,
+    Change, CreateVolume, DeleteVersion, DeleteVolume, DescribeSnapshot, Freeze, FrozenHead,
     RenameVolume, Replica, ResizeHead, SetReplica, Snapshot, VersionKind, Volume,
 };
 use farside_format::{ContentRoot, ContentRoot as Root};
 use farside_platform::{BLOCK_BYTES, Timestamp};
 use uuid::Uuid;
 
+use crate::clones::Origin;
 use crate::error::{Result, StoreError};
 use crate::limits::VolumeLimits;
 use crate::pool::{Pool, State, admit_change};
@@ -34,6 +35,8 @@ pub struct VolumeStatus {
     pub occupied_bytes: u64,
     /// What is said of its room.
     pub limits: VolumeLimits,
+    /// What it began as, if it is a clone.
+    pub origin: Option<Origin>,
 }
 
 /// What the pool knows of a replica.
@@ -238,6 +241,7 @@ impl Pool {
                     replica: None,
                     deleted: false,
                     limits: limits.encode(),
+                    origin: None,
                 };
                 Ok((Change::CreateVolume(CreateVolume { volume: Some(volume), size_bytes }), ()))
             })
@@ -429,34 +433,6 @@ impl Pool {
         self.describe_snapshot(volume, uuid, |s| s.pins.retain(|p| p != relationship.as_bytes()))
     }
 
-    /// A writable copy of a snapshot, made at once.
-    pub fn clone_snapshot(&self, volume: &str, snapshot: &str, new_name: &str) -> Result<VolumeStatus> {
-        self.release(self.reserve(0, SpaceClass::Metadata)?);
-        let uuid = Uuid::from_bytes(self.options.randomness.uuid_bytes());
-        let created_at = self.options.clock.now();
-        self.change(|state| {
-            if state.versions.volume_named(new_name).is_some() {
-                return Err(StoreError::Exists(format!("volume {new_name}")));
-            }
-            let family = find_volume(state, volume)?.family;
-            let base = find_snapshot(state, volume, snapshot)?.id;
-            let id = state.versions.next_id;
-            let volume = Volume {
-                id,
-                uuid: uuid.as_bytes().to_vec(),
-                name: new_name.into(),
-                family,
-                head: id + 1,
-                created_at: created_at.0,
-                replica: None,
-                deleted: false,
-                limits: None,
-            };
-            Ok((Change::Clone(CloneVolume { volume: Some(volume), base }), ()))
-        })?;
-        self.volume(new_name)
-    }
-
     /// Sets or removes what makes a volume a replica. Refused while somebody has the volume open for writing that
     /// would become read-only.
     pub fn set_replica(&self, volume: &str, replica: Option<ReplicaStatus>) -> Result<()> {
@@ -554,6 +530,7 @@ fn volume_status(state: &State, volume: &Volume) -> VolumeStatus {
         snapshots: state.versions.count_snapshots(volume.id),
         occupied_bytes: state.versions.usage_of(volume.id).alive() * BLOCK_BYTES as u64,
         limits: VolumeLimits::of(volume.limits.as_ref()),
+        origin: volume.origin.as_ref().map(|origin| Origin::of(state, origin)),
     }
 }
 

@@ -15,7 +15,7 @@ use farside_format::fingerprint::span;
 use farside_format::pointer::TWIN_DISTANCE;
 use farside_format::{Node, TreeKind};
 use farside_platform::SimulatedDisk;
-use farside_store::{Pool, StagedVersion, StoreError, VersionHandle};
+use farside_store::{CloneOf, NewClone, Pool, StagedVersion, StoreError, VersionHandle};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use sparse::{BLOCK, Version, content, new_snapshot, options, seeds, staged_for};
@@ -203,7 +203,8 @@ impl Run {
         let Some(key) = self.picked_snapshot() else { return };
         self.stamp += 1;
         let name = format!("clone{}", self.stamp);
-        self.pool().clone_snapshot(&key.0, &key.1, &name).expect("a clone");
+        let new = NewClone { name: name.clone(), even_if_damaged: true };
+        self.pool().clone_volume(&key.0, CloneOf::Snapshot(&key.1), &new).expect("a clone");
         self.origins.insert(name.clone(), self.origins[&key.0]);
         self.heads.insert(name, self.snapshots[&key].clone());
     }

@@ -61,13 +61,17 @@ fn pools_and_volumes() {
             warning: None,
             reserve_bytes: Some(4096),
             autogrow: Some(Autogrow { to_bytes: 1 << 40, step_bytes: Some(1 << 30) }),
+            origin: Some("p/db@monday".into()),
+            origin_created_at: Some(at("2026-11-21T20:00:00Z")),
+            origin_exists: Some(false),
         },
         json!({
             "name": "p/v", "uuid": ID, "size_bytes": 1_073_741_824, "referenced_bytes": 4096, "snapshots": 2,
             "side_branches": 1, "replica": false, "writable": true, "why": null, "writers": 1, "readers": 0, "rights_of": ["b"],
             "hosts": [{"host": "web1", "read_only": true}], "quarantined": null,
             "occupied_bytes": 8192, "quota_bytes": 1_048_576, "room": "enough", "warning": null, "reserve_bytes": 4096,
-            "autogrow": {"to_bytes": 1_099_511_627_776_u64, "step_bytes": 1_073_741_824}
+            "autogrow": {"to_bytes": 1_099_511_627_776_u64, "step_bytes": 1_073_741_824},
+            "origin": "p/db@monday", "origin_created_at": "2026-11-21T20:00:00Z", "origin_exists": false
         }),
     );
 }

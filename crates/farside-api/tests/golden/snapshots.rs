@@ -79,3 +79,44 @@ fn timetables_of_snapshots() {
         json!({"every_seconds": 3600.0, "schedule": null, "time_zone": null, "retention": "daily=7", "others": null, "hook": null}),
     );
 }
+
+#[test]
+fn clones_and_drills() {
+    golden(
+        &CloneSnapshot { name: "p/new".into(), even_if_damaged: true },
+        json!({"name": "p/new", "even_if_damaged": true}),
+    );
+    let asked: StartDrill = serde_json::from_value(json!({})).unwrap();
+    assert_eq!(asked, StartDrill::default());
+    golden(
+        &Drill {
+            name: "q/db-drill-20261121T200012Z".into(),
+            replica: "q/db".into(),
+            snapshot: "s9".into(),
+            point: at("2026-11-21T20:00:00Z"),
+            age_seconds: 12.5,
+            size_bytes: 8192,
+            uri: "nbd+unix:///q/db-drill-20261121T200012Z?socket=/d/nbd.sock".into(),
+            duration_seconds: 0.25,
+            run: Some(DrillRun {
+                command: "check-it".into(),
+                result: DrillResult::TimedOut,
+                exit_status: None,
+                duration_seconds: 60.0,
+                recovery_seconds: 60.5,
+                deleted: true,
+            }),
+        },
+        json!({
+            "name": "q/db-drill-20261121T200012Z", "replica": "q/db", "snapshot": "s9", "point": "2026-11-21T20:00:00Z",
+            "age_seconds": 12.5, "size_bytes": 8192,
+            "uri": "nbd+unix:///q/db-drill-20261121T200012Z?socket=/d/nbd.sock", "duration_seconds": 0.25,
+            "run": {
+                "command": "check-it", "result": "timed-out", "exit_status": null, "duration_seconds": 60.0,
+                "recovery_seconds": 60.5, "deleted": true
+            }
+        }),
+    );
+    let results = [DrillResult::Ok, DrillResult::Failed, DrillResult::TimedOut, DrillResult::Interrupted];
+    golden(&results.to_vec(), json!(["ok", "failed", "timed-out", "interrupted"]));
+}

@@ -117,6 +117,16 @@ pub enum Mirror {
         #[command(flatten)]
         destructive: Destructive,
     },
+    /// Try the replica: make a writable clone of what it shows; mirroring goes on
+    #[command(
+        after_help = "Neither the peer nor the replica notices: no data is copied, and the clone is a volume of its own. Delete it \
+                      with volume delete when the drill is over.\n\nWith --run the command gets FARSIDE_DRILL_EXPORT (the NBD URI of \
+                      the clone), FARSIDE_DRILL_VOLUME (POOL/NEW) and FARSIDE_DRILL_POINT (when the data was so, RFC 3339). The clone \
+                      is deleted when the command has ended, however it did; the exit status is 0 if the command's is.\n\nExamples:\n  \
+                      farside mirror drill q/db\n  farside mirror drill q/db db-test --at monday\n  farside mirror drill q/db --run \
+                      'nbdcopy \"$FARSIDE_DRILL_EXPORT\" /tmp/db.img && e2fsck -fn /tmp/db.img' --timeout 30m --json"
+    )]
+    Drill(DrillArguments),
     /// Make the volume a replica of a peer's volume, from the newest point that both hold
     #[command(
         after_help = "Only differences travel. The volume is read-only from the start and shows its own last state until all \
@@ -354,6 +364,36 @@ pub struct TransferArguments {
     /// How long to wait for a lost session to come back
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "60s")]
     pub timeout: Duration,
+}
+
+/// What a drill takes.
+#[derive(Clone, Debug, Args)]
+pub struct DrillArguments {
+    /// POOL/VOL here
+    pub volume: VolumeName,
+    /// Name of the clone, NEW or POOL/NEW in the same pool [default: VOL-drill-TIME]
+    #[arg(value_name = "NEW", value_parser = parse_new_volume)]
+    pub new: Option<String>,
+    /// Begin with this snapshot of the replica [default: the one that it shows]
+    #[arg(long, value_name = "SNAP", value_parser = parse_label)]
+    pub at: Option<String>,
+    /// Also if part of the snapshot is known not to be readable
+    #[arg(long)]
+    pub even_if_damaged: bool,
+    /// Run this command (by sh -c) with the clone, then delete the clone
+    #[arg(long, value_name = "CMD")]
+    pub run: Option<String>,
+    /// How long the command may take
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "10m", requires = "run")]
+    pub timeout: Duration,
+}
+
+/// A volume to be made in a pool that is known: its name, with or without the pool.
+fn parse_new_volume(text: &str) -> Result<String, String> {
+    match text.contains('/') {
+        true => text.parse::<VolumeName>().map(|name| name.to_string()),
+        false => parse_label(text),
+    }
 }
 
 /// An update interval, or none.

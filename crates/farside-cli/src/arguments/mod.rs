@@ -89,6 +89,22 @@ pub enum Noun {
     /// Snapshots of volumes
     #[command(subcommand, arg_required_else_help = true)]
     Snapshot(snapshot::Snapshot),
+    /// Make a writable volume that begins as a snapshot, of a replica too
+    #[command(
+        after_help = "No data is copied: it takes as long whatever the size, and room only for what is written afterwards. The \
+                      clone is a volume like any other. Neither needs the other from then on: the snapshot, or the whole volume it \
+                      is of, can be deleted.\n\nExamples:\n  farside clone p/db@monday p/db-test\n  farside clone q/db@monday q/db-test \
+                      --json    # q/db is a replica: its mirror goes on\n  farside volume delete p/db-test"
+    )]
+    Clone {
+        /// POOL/VOL@SNAP
+        snapshot: names::SnapshotName,
+        /// POOL/NEW, in the same pool
+        new: names::VolumeName,
+        /// Also if part of the snapshot is known not to be readable
+        #[arg(long)]
+        even_if_damaged: bool,
+    },
     /// Hosts: machines that open volumes over the network
     #[command(subcommand, arg_required_else_help = true)]
     Host(host::Host),

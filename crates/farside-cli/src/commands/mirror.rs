@@ -4,6 +4,7 @@ mod check;
 mod destinations;
 mod group;
 mod import;
+mod drill;
 mod levels;
 
 use farside_api::{
@@ -15,7 +16,7 @@ use reqwest::Method;
 
 pub(super) use check::most_of as lag_at_most;
 
-use super::context::Context;
+use super::context::{Context, Failed};
 use super::site::throttle;
 use crate::arguments::destructive::Destructive;
 use crate::arguments::mirror::{Every, Mirror as Verb, TransferArguments};
@@ -25,7 +26,7 @@ use crate::output::{Column, details, or_dash, print, table};
 use crate::progress;
 use crate::quantities::{duration, size, time};
 
-pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
+pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
     match verb {
         Verb::Create { source, destination, every, timetable, policy, link, no_reverse } => {
             let request = CreateMirror {
@@ -131,6 +132,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
             })
             .await?;
         }
+        Verb::Drill(arguments) => return drill::run(&context, arguments).await,
         Verb::Status { volume: None } => {
             let mirrors: Vec<Mirror> = context.client.get(&["mirrors"]).await?;
             context.show(&mirrors, |mirrors| listing(mirrors));

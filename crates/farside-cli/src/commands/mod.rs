@@ -36,6 +36,9 @@ pub async fn run(arguments: Arguments) -> Result<(), Failed> {
         Noun::Pool(verb) => pool::run(context()?, verb).await?,
         Noun::Volume(verb) => volume::run(context()?, verb).await?,
         Noun::Snapshot(verb) => snapshot::run(context()?, verb).await?,
+        Noun::Clone { snapshot, new, even_if_damaged } => {
+            snapshot::clone(&context()?, &snapshot, &new, even_if_damaged).await?;
+        }
         Noun::Host(verb) => host::run(context()?, verb).await?,
         Noun::Peer(verb) => peer::run(context()?, verb).await?,
         Noun::Site(verb) => site::run(context()?, verb).await?,

@@ -1,13 +1,13 @@
 //! `farside snapshot`.
 
 use farside_api::{
-    CreateSnapshots, Difference, DifferenceKind, ErrorBody, ErrorCode, HoldSnapshot, MadeBy, Rename,
-    Rollback, SetSnapshotSchedule, Snapshot, SnapshotSchedule,
+    CloneSnapshot, CreateSnapshots, Difference, DifferenceKind, ErrorBody, ErrorCode, HoldSnapshot, MadeBy,
+    Rename, Rollback, SetSnapshotSchedule, Snapshot, SnapshotSchedule, Volume,
 };
 use reqwest::Method;
 
 use super::context::Context;
-use crate::arguments::names::SnapshotName;
+use crate::arguments::names::{SnapshotName, VolumeName};
 use crate::arguments::snapshot::Snapshot as Verb;
 use crate::confirm::{DestructiveRequest, Impact, carry_out};
 use crate::output::{Column, or_dash, table};
@@ -96,6 +96,19 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
             context.show(&shown, |s| schedules(std::slice::from_ref(s)));
         }
     }
+    Ok(())
+}
+
+/// `farside clone`.
+pub(super) async fn clone(
+    context: &Context,
+    of: &SnapshotName,
+    new: &VolumeName,
+    even_if_damaged: bool,
+) -> Result<(), ErrorBody> {
+    let request = CloneSnapshot { name: new.to_string(), even_if_damaged };
+    let volume: Volume = context.client.post(&path_to(of, "clone"), &request).await?;
+    context.show(&volume, |v| format!("volume {} begins as {of}; hosts may write to it\n", v.name));
     Ok(())
 }
 

@@ -13,7 +13,7 @@ use crate::arguments::names::VolumeName;
 use crate::arguments::volume::{Limits, Volume as Verb};
 use crate::confirm::{DestructiveRequest, Impact, carry_out};
 use crate::output::{Column, details, or_dash, table};
-use crate::quantities::size;
+use crate::quantities::{size, time};
 
 pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
     match verb {
@@ -142,6 +142,7 @@ fn listing(volumes: &[Volume]) -> String {
         Column::Left("room"),
         Column::Right("snapshots"),
         Column::Left("role"),
+        Column::Left("origin"),
     ];
     let rows = volumes.iter().map(|volume| {
         vec![
@@ -153,6 +154,7 @@ fn listing(volumes: &[Volume]) -> String {
             or_dash(volume.room, |room| room_word(room).into()),
             volume.snapshots.to_string(),
             role(volume).into(),
+            or_dash(volume.origin.clone(), |origin| origin),
         ]
     });
     table(&columns, rows.collect(), "no volumes; make one with farside volume create")
@@ -176,6 +178,14 @@ fn snapshots(volume: &Volume) -> String {
     }
 }
 
+/// What it began as.
+fn origin(volume: &Volume) -> String {
+    let Some(origin) = &volume.origin else { return "-".into() };
+    let of = volume.origin_created_at.map(|at| format!(", as of {}", time(at))).unwrap_or_default();
+    let gone = if volume.origin_exists == Some(false) { " (deleted since)" } else { "" };
+    format!("clone of {origin}{of}{gone}")
+}
+
 /// Who may open it over the network.
 fn hosts(volume: &Volume) -> String {
     let host = |right: &VolumeHost| match right.read_only {
@@ -197,6 +207,7 @@ fn status(volume: &Volume) -> String {
         ("grows", autogrow(volume)),
         ("snapshots", snapshots(volume)),
         ("role", role(volume).into()),
+        ("origin", origin(volume)),
         ("why", or_dash(volume.why.clone(), |why| why)),
         (
             "may be mirrored by",

@@ -1,6 +1,7 @@
 //! What is served: the API on the control socket; `/metrics` and `/healthz` on TCP and nothing else there.
 
 mod accelerator;
+mod clones;
 mod dedups;
 mod directions;
 mod error;
@@ -44,6 +45,7 @@ pub(crate) fn control(site: Arc<Site>, requests: TaskTracker) -> Router {
         .merge(volumes::routes())
         .merge(snapshots::routes())
         .merge(snapshot_schedules::routes())
+        .merge(clones::routes())
         .merge(peers::routes())
         .merge(hosts::routes())
         .merge(mirrors::routes())

@@ -26,7 +26,7 @@ use tokio_util::io::ReaderStream;
 use super::error::{ApiError, Body, Query};
 use super::handler::{Answer, Shared};
 use super::plan::{Answered, Outcome, Planned};
-use super::volumes::{count, name_of, parse};
+use super::volumes::{clones_of, count, name_of, parse};
 use crate::convert;
 use crate::failure::Failure;
 use crate::figures::{Counter, LISTING_MAX};
@@ -358,7 +358,9 @@ async fn delete(
         let bytes = count(&site, &found.volume, move |counter| counter.only_in(uuid)).await?;
         let (volume, status) = (&found.volume, &found.status);
         let created_at = convert::time(status.created_at);
-        let plan = plans::delete_snapshot(volume, &status.name, created_at, status.on_main_line, bytes);
+        let clones = clones_of(&site, volume, Some(uuid))?;
+        let plan =
+            plans::delete_snapshot(volume, &status.name, created_at, status.on_main_line, bytes, &clones);
         return Ok(Outcome::Plan(Plan { refused, ..plan }));
     }
     if let Some(reason) = refused {

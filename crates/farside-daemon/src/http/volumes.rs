@@ -6,7 +6,9 @@ use std::time::Instant;
 use axum::extract::{Path, State};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use farside_api::{CreateVolume, ErrorBody, ErrorCode, Plan, Rename, ResizeVolume, SetVolume, Volume};
+use farside_api::{
+    CreateVolume, ErrorBody, ErrorCode, Plan, Rename, ResizeVolume, SetVolume, Uuid, Volume,
+};
 use farside_engine::VolumeName;
 use farside_peer::PeerId;
 use farside_platform::BLOCK_BYTES;
@@ -16,6 +18,7 @@ use serde::Deserialize;
 use super::error::{Body, Query};
 use super::handler::{Answer, Shared};
 use super::plan::{Answered, Outcome, Planned};
+use crate::convert;
 use crate::damage;
 use crate::failure::Failure;
 use crate::figures::{Counter, LISTING_MAX};
@@ -183,7 +186,7 @@ async fn rename(
 
 /// Rights belong to volumes: a name that changed hands gives none. So what fails here is tried again in a minute, and no right
 /// is used by anybody else meanwhile.
-async fn rights_follow(site: &Site, name: &str, pool: &Pool) {
+pub(super) async fn rights_follow(site: &Site, name: &str, pool: &Pool) {
     if let Err(error) = site.mirrors.rights_follow(name, pool).await {
         tracing::warn!(
             pool = name,
@@ -209,8 +212,17 @@ async fn delete(
     };
     if planned.plan {
         let bytes = count(&site, &name, |counter| counter.everything()).await?;
-        let plan =
-            plans::delete_volume(&name, document.snapshots, bytes, &document.rights_of, &document.hosts);
+        // What a clone has in common with its origin stays there.
+        let bytes = bytes.map(|bytes| document.occupied_bytes.map_or(bytes, |own| bytes.min(own)));
+        let clones = clones_of(&site, &name, None)?;
+        let plan = plans::delete_volume(
+            &name,
+            document.snapshots,
+            bytes,
+            &clones,
+            &document.rights_of,
+            &document.hosts,
+        );
         return Ok(Outcome::Plan(Plan { refused, ..plan }));
     }
     if let Some(reason) = refused {
@@ -295,7 +307,21 @@ fn document(site: &Site, pool_name: &str, pool: &Pool, status: VolumeStatus) -> 
             to_bytes: autogrow.to_bytes,
             step_bytes: Some(autogrow.step_bytes),
         }),
+        origin: status.origin.as_ref().map(|origin| format!("{pool_name}/{}@{}", origin.volume, origin.snapshot)),
+        origin_created_at: status.origin.as_ref().map(|origin| convert::time(origin.created_at)),
+        origin_exists: status.origin.as_ref().map(|origin| origin.exists),
     }
+}
+
+/// The clones that were made of a volume, or of one snapshot of it, by name.
+pub(super) fn clones_of(
+    site: &Site,
+    name: &VolumeName,
+    snapshot: Option<Uuid>,
+) -> Result<Vec<String>, ErrorBody> {
+    let clones = site.pools.get(&name.pool)?.clones_of(&name.volume).map_err(Failure::into_error_body)?;
+    let wanted = clones.into_iter().filter(|(_, of)| snapshot.is_none_or(|snapshot| snapshot == *of));
+    Ok(wanted.map(|(clone, _)| format!("{}/{clone}", name.pool)).collect())
 }
 
 /// Counts for a plan, off the runtime. None: not counted in time.

@@ -76,16 +76,29 @@ fn a_rollback_loses_nothing() {
 }
 
 #[test]
+fn what_deletes_says_that_clones_stay() {
+    let clones = ["p/drill".to_owned(), "p/test".to_owned()];
+    let plans = [
+        delete_snapshot(&volume(), "monday", at("2026-11-16T03:00:00Z"), true, Some(8192), &clones),
+        delete_volume(&volume(), 2, Some(8192), &clones, &[], &[]),
+    ];
+    for plan in plans {
+        let stay = plan.would.iter().any(|line| line.starts_with("clones of it stay") && line.ends_with(": p/drill, p/test"));
+        assert!(stay, "{plan:?}");
+    }
+}
+
+#[test]
 fn what_deletes_says_how_much() {
     golden(
-        &delete_snapshot(&volume(), "monday", at("2026-11-16T03:00:00Z"), true, Some(8192)),
+        &delete_snapshot(&volume(), "monday", at("2026-11-16T03:00:00Z"), true, Some(8192), &[]),
         "delete snapshot p/db@monday
          would: p/db@monday is deleted; the volume and its other snapshots stay as they are
          lost: the state of p/db at 2026-11-16T03:00:00Z; at most the data that no other version of it holds:
          lost: Some(2) Some(8192) None",
     );
     golden(
-        &delete_volume(&volume(), 2, Some(8192), &["b".into(), "c".into()], &[]),
+        &delete_volume(&volume(), 2, Some(8192), &[], &["b".into(), "c".into()], &[]),
         "delete volume p/db
          would: p/db and its 2 snapshots are deleted
          would: peers lose their right to mirror it: b, c

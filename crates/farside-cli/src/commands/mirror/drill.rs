@@ -1,0 +1,273 @@
+//! `farside mirror drill`: a clone of what a replica shows, and with `--run` a command that tries it.
+//!
+//! The command runs here, with the rights of whoever asked, never in the daemon. Whatever becomes of it, its clone is deleted
+//! afterwards: signals that would end this program end the command first.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use farside_api::{Drill, DrillResult, DrillRun, ErrorBody, ErrorCode, StartDrill, Volume};
+use reqwest::Method;
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::process::{Child, Command};
+use tokio::signal::unix::{self, SignalKind};
+
+use super::super::context::{Context, Failed};
+use crate::arguments::mirror::DrillArguments;
+use crate::arguments::names::VolumeName;
+use crate::quantities::{duration, time};
+
+/// A command that is told to end has so long before it is killed.
+const GRACE: Duration = Duration::from_secs(5);
+/// So long connections that the command left are waited for before its clone is given up.
+const DISCONNECT_MAX: Duration = Duration::from_secs(15);
+/// How often deleting is tried meanwhile.
+const DISCONNECT_STEP: Duration = Duration::from_millis(100);
+
+pub(super) async fn run(context: &Context, arguments: DrillArguments) -> Result<(), Failed> {
+    let replica = &arguments.volume;
+    let path = ["mirrors", &replica.pool, &replica.volume, "drill"];
+    let in_pool = |new: String| if new.contains('/') { new } else { format!("{}/{new}", replica.pool) };
+    let request = StartDrill {
+        name: arguments.new.map(in_pool),
+        at: arguments.at,
+        even_if_damaged: arguments.even_if_damaged,
+    };
+    let Some(command) = arguments.run else {
+        let drill: Drill = context.client.post(&path, &request).await?;
+        context.show(&drill, made);
+        return Ok(());
+    };
+    // From here on a signal must not end this process before the clone is deleted.
+    let mut endings = Endings::listen()
+        .map_err(|error| ErrorBody::new(ErrorCode::Failed, format!("cannot wait for signals: {error}")))?;
+    let asked = Instant::now();
+    let mut drill: Drill = context.client.post(&path, &request).await?;
+    let began = Instant::now();
+    let (result, status) =
+        carry_out(&command, &drill, context.json, arguments.timeout, &mut endings).await;
+    let (ran, recovered) = (began.elapsed(), asked.elapsed());
+    let deleted = delete(context, &drill).await;
+    drill.run = Some(DrillRun {
+        command,
+        result,
+        exit_status: status.and_then(|status| status.code()),
+        duration_seconds: ran.as_secs_f64(),
+        recovery_seconds: recovered.as_secs_f64(),
+        deleted: deleted.is_ok(),
+    });
+    context.show(&drill, |drill| tried(drill, ran, recovered));
+    let error = match (how_it_failed(result, status, arguments.timeout), deleted) {
+        (None, Ok(())) => return Ok(()),
+        (Some(why), Ok(())) => ErrorBody::new(ErrorCode::Failed, why),
+        (why, Err(error)) => ErrorBody::new(
+            ErrorCode::Failed,
+            format!(
+                "{}the clone {} is still there: {}",
+                why.map(|why| format!("{why}; ")).unwrap_or_default(),
+                drill.name,
+                error.message
+            ),
+        )
+        .hint(format!("farside volume delete {} once nobody has it open", drill.name)),
+    };
+    Err(Failed { error, is_printed: context.json })
+}
+
+/// Signals that tell this program to end.
+struct Endings([unix::Signal; 3]);
+
+impl Endings {
+    fn listen() -> std::io::Result<Endings> {
+        let [interrupt, terminate, hangup] =
+            [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()].map(unix::signal);
+        Ok(Endings([interrupt?, terminate?, hangup?]))
+    }
+
+    async fn came(&mut self) {
+        let [interrupt, terminate, hangup] = &mut self.0;
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = hangup.recv() => {}
+        }
+    }
+}
+
+/// Runs the command to its end, or ends it; afterwards nothing that it started in its process group is left.
+async fn carry_out(
+    command: &str,
+    drill: &Drill,
+    json: bool,
+    timeout: Duration,
+    endings: &mut Endings,
+) -> (DrillResult, Option<ExitStatus>) {
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", command]).stdin(Stdio::null()).process_group(0);
+    shell.env("FARSIDE_DRILL_EXPORT", &drill.uri).env("FARSIDE_DRILL_VOLUME", &drill.name);
+    shell.env("FARSIDE_DRILL_POINT", drill.point.to_string());
+    if json {
+        // The document is all that goes to stdout.
+        shell.stdout(Stdio::from(std::io::stderr()));
+    }
+    let mut child = match shell.spawn() {
+        Ok(child) => child,
+        Err(error) => {
+            eprintln!("farside: cannot start the command: {error}");
+            return (DrillResult::Failed, None);
+        }
+    };
+    let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+    let (result, status) = tokio::select! {
+        ended = child.wait() => match ended {
+            Ok(status) if status.success() => (DrillResult::Ok, Some(status)),
+            Ok(status) => (DrillResult::Failed, Some(status)),
+            Err(error) => {
+                eprintln!("farside: cannot wait for the command: {error}");
+                (DrillResult::Failed, None)
+            }
+        },
+        () = endings.came() => (DrillResult::Interrupted, None),
+        () = tokio::time::sleep(timeout) => (DrillResult::TimedOut, None),
+    };
+    end(&mut child, group).await;
+    (result, status)
+}
+
+/// Ends what is left of a command. A group that is gone is what is wanted.
+async fn end(child: &mut Child, group: Option<Pid>) {
+    let signal = |signal| group.is_some_and(|group| kill_process_group(group, signal).is_ok());
+    if signal(Signal::TERM) {
+        let _ = tokio::time::timeout(GRACE, child.wait()).await;
+        signal(Signal::KILL);
+    }
+    let _ = child.wait().await;
+}
+
+/// The daemon may not have seen yet that the command's connections are closed.
+async fn delete(context: &Context, drill: &Drill) -> Result<(), ErrorBody> {
+    let name: VolumeName = drill.name.parse().map_err(|why: String| ErrorBody::new(ErrorCode::Failed, why))?;
+    let path = ["volumes", &name.pool, &name.volume];
+    let until = Instant::now() + DISCONNECT_MAX;
+    loop {
+        match context.client.request::<Volume>(Method::DELETE, &path, &[], None::<&()>).await {
+            Err(error) if error.code == ErrorCode::Refused && Instant::now() < until => {
+                tokio::time::sleep(DISCONNECT_STEP).await;
+            }
+            // The command itself may have deleted it.
+            Err(error) if error.code == ErrorCode::NotFound => return Ok(()),
+            deleted => return deleted.map(drop),
+        }
+    }
+}
+
+fn how_it_failed(result: DrillResult, status: Option<ExitStatus>, timeout: Duration) -> Option<String> {
+    match result {
+        DrillResult::Ok => None,
+        DrillResult::Failed => Some(match status.map(|status| (status.code(), status.signal())) {
+            Some((Some(code), _)) => format!("the command ended with status {code}"),
+            Some((None, Some(signal))) => format!("the command was ended by signal {signal}"),
+            _ => String::from("the command could not be run"),
+        }),
+        DrillResult::TimedOut => Some(format!(
+            "the command had not ended after {} (--timeout), and was ended",
+            duration(timeout.as_secs_f64())
+        )),
+        DrillResult::Interrupted => Some(String::from("the drill was interrupted; its command was ended")),
+    }
+}
+
+fn made(drill: &Drill) -> String {
+    format!(
+        "{} is a writable clone of {}@{}, as of {} ({} old); made in {}\n\
+         open it:    {}\n\
+         delete it:  farside volume delete {}\n",
+        drill.name,
+        drill.replica,
+        drill.snapshot,
+        time(drill.point),
+        duration(drill.age_seconds),
+        duration(drill.duration_seconds),
+        drill.uri,
+        drill.name,
+    )
+}
+
+fn tried(drill: &Drill, ran: Duration, recovered: Duration) -> String {
+    let Some(run) = &drill.run else { return String::new() };
+    let outcome = match run.result {
+        DrillResult::Ok => "the command succeeded",
+        _ => "the command did not succeed",
+    };
+    let deleted = if run.deleted { "is deleted" } else { "is still there" };
+    format!(
+        "{outcome} after {}; recovery point {} ({} old), recovery time {}\nthe clone {} of {}@{} {deleted}\n",
+        duration(ran.as_secs_f64()),
+        time(drill.point),
+        duration(drill.age_seconds),
+        duration(recovered.as_secs_f64()),
+        drill.name,
+        drill.replica,
+        drill.snapshot,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drill(run: Option<DrillRun>) -> Drill {
+        Drill {
+            name: "q/db-drill-1".into(),
+            replica: "q/db".into(),
+            snapshot: "s9".into(),
+            point: "2026-11-21T20:00:00Z".parse().expect("a time"),
+            age_seconds: 12.0,
+            size_bytes: 4096,
+            uri: "nbd+unix:///q/db-drill-1?socket=/d/nbd.sock".into(),
+            duration_seconds: 0.25,
+            run,
+        }
+    }
+
+    #[test]
+    fn a_drill_says_what_it_is_of_and_where_it_opens() {
+        assert_eq!(
+            made(&drill(None)),
+            "q/db-drill-1 is a writable clone of q/db@s9, as of 2026-11-21T20:00:00Z (12 s old); made in 0.25 s\n\
+             open it:    nbd+unix:///q/db-drill-1?socket=/d/nbd.sock\n\
+             delete it:  farside volume delete q/db-drill-1\n"
+        );
+    }
+
+    #[test]
+    fn a_tried_drill_says_point_and_time_that_were_reached() {
+        let run = DrillRun {
+            command: "check".into(),
+            result: DrillResult::Ok,
+            exit_status: Some(0),
+            duration_seconds: 3.0,
+            recovery_seconds: 3.5,
+            deleted: true,
+        };
+        let text = tried(&drill(Some(run)), Duration::from_secs(3), Duration::from_millis(3500));
+        assert_eq!(
+            text,
+            "the command succeeded after 3.00 s; recovery point 2026-11-21T20:00:00Z (12 s old), recovery time 3.50 s\n\
+             the clone q/db-drill-1 of q/db@s9 is deleted\n"
+        );
+    }
+
+    #[test]
+    fn only_status_0_is_success() {
+        let of = |result, raw: Option<i32>| {
+            how_it_failed(result, raw.map(ExitStatus::from_raw), Duration::from_secs(60))
+        };
+        assert_eq!(of(DrillResult::Ok, Some(0)), None);
+        assert_eq!(of(DrillResult::Failed, Some(3 << 8)).as_deref(), Some("the command ended with status 3"));
+        assert_eq!(of(DrillResult::Failed, Some(9)).as_deref(), Some("the command was ended by signal 9"));
+        assert!(of(DrillResult::TimedOut, None).is_some_and(|why| why.contains("1m00s")));
+        assert!(of(DrillResult::Interrupted, None).is_some());
+    }
+}

@@ -1,0 +1,217 @@
+//! `/volumes/POOL/VOL/snapshots/SNAP/clone`, and `/mirrors/POOL/VOL/drill`.
+//!
+//! Both need the pool and nothing else: neither the peer, nor the relationship's driver, nor a transfer that is under way is asked or
+//! waited for.
+
+use std::path::Path as FilePath;
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::extract::{Path, State};
+use axum::routing::post;
+use axum::{Json, Router};
+use farside_api::{CloneSnapshot, Drill, ErrorBody, ErrorCode, StartDrill, Timestamp, Volume};
+use farside_engine::{VolumeName, is_label};
+use farside_store::{CloneOf, NewClone, Pool, StoreError, VolumeStatus};
+
+use super::error::Body;
+use super::handler::{Answer, Shared};
+use super::volumes::{look, name_of, parse, rights_follow};
+use crate::convert;
+use crate::failure::Failure;
+use crate::site::Site;
+
+/// So many drills of one volume can begin in the same second without a name.
+const DRILLS_A_SECOND: u32 = 100;
+
+pub(super) fn routes() -> Router<Arc<Site>> {
+    Router::new()
+        .route("/volumes/{pool}/{volume}/snapshots/{snapshot}/clone", post(clone_snapshot))
+        .route("/mirrors/{pool}/{volume}/drill", post(drill))
+}
+
+async fn clone_snapshot(
+    State(site): Shared,
+    Path((pool, volume, snapshot)): Path<(String, String, String)>,
+    Body(request): Body<CloneSnapshot>,
+) -> Answer<Volume> {
+    let name = name_of(pool, volume)?;
+    let new = in_pool_of(&name, &request.name)?;
+    look(&site, &name)?;
+    let pool = site.pools.get(&name.pool)?;
+    let wanted = NewClone { name: new.volume.clone(), even_if_damaged: request.even_if_damaged };
+    let (cloned, of, at) = (Arc::clone(&pool), name.volume.clone(), snapshot.clone());
+    let made = site.blocking.run(move || cloned.clone_volume(&of, CloneOf::Snapshot(&at), &wanted)).await;
+    made.map_err(|error| told(error, &name, Some(&snapshot), &new))?;
+    tracing::info!(volume = %new, origin = %format_args!("{name}@{snapshot}"), "snapshot cloned on request");
+    rights_follow(&site, &name.pool, &pool).await;
+    Ok(Json(look(&site, &new)?))
+}
+
+async fn drill(
+    State(site): Shared,
+    Path((pool, volume)): Path<(String, String)>,
+    Body(request): Body<StartDrill>,
+) -> Answer<Drill> {
+    let (began, now) = (Instant::now(), convert::time(site.clock.now()));
+    let name = name_of(pool, volume)?;
+    look(&site, &name)?;
+    let pool = site.pools.get(&name.pool)?;
+    check_replica(&pool.volume(&name.volume)?, &name, request.at.as_deref())?;
+    let names = match &request.name {
+        Some(new) => vec![in_pool_of(&name, new)?.volume],
+        None => default_names(&name, now)?,
+    };
+    let (cloned, of, at) = (Arc::clone(&pool), name.volume.clone(), request.at.clone());
+    let made = site.blocking.run(move || {
+        let of_what = at.as_deref().map_or(CloneOf::Shown, CloneOf::Snapshot);
+        clone_as_first_free(&cloned, &of, of_what, names, request.even_if_damaged)
+    });
+    let made = made.await.map_err(|error| {
+        let new = request.name.as_ref().and_then(|new| new.parse().ok());
+        told(error, &name, request.at.as_deref(), new.as_ref().unwrap_or(&name))
+    })?;
+    let new = VolumeName { pool: name.pool.clone(), volume: made.name };
+    let missing = || ErrorBody::new(ErrorCode::Failed, format!("{new} does not say what it began as"));
+    let origin = made.origin.ok_or_else(missing)?;
+    let point = convert::time(origin.created_at);
+    let document = Drill {
+        name: new.to_string(),
+        replica: name.to_string(),
+        snapshot: origin.snapshot,
+        point,
+        age_seconds: now.duration_since(point).as_secs_f64().max(0.0),
+        size_bytes: made.size_bytes,
+        uri: nbd_uri(&new.to_string(), &site.document.nbd_socket),
+        duration_seconds: began.elapsed().as_secs_f64(),
+        run: None,
+    };
+    tracing::info!(
+        replica = %name, volume = %new, snapshot = document.snapshot, point = %point,
+        seconds = document.duration_seconds, "recovery drill: a writable clone of the replica was made"
+    );
+    rights_follow(&site, &name.pool, &pool).await;
+    Ok(Json(document))
+}
+
+/// The new volume of a request. A clone shares blocks with its origin, so it lies in the same pool.
+fn in_pool_of(origin: &VolumeName, new: &str) -> Result<VolumeName, ErrorBody> {
+    let new: VolumeName = parse(new)?;
+    if new.pool == origin.pool {
+        return Ok(new);
+    }
+    let said = format!("a clone stays in the pool of what it is made of: {new} cannot be one of {origin}");
+    Err(ErrorBody::new(ErrorCode::WrongUsage, said)
+        .hint("nbdcopy copies a snapshot to a volume of another pool"))
+}
+
+/// A drill tries what a disaster would find: it is of a replica, and of a point that the mirror brought.
+fn check_replica(status: &VolumeStatus, name: &VolumeName, at: Option<&str>) -> Result<(), ErrorBody> {
+    match &status.replica {
+        None => Err(ErrorBody::new(ErrorCode::NotFound, format!("{name} is no replica of a mirror"))
+            .hint(format!("farside clone {name}@SNAP POOL/NEW clones a snapshot of any volume"))),
+        Some(replica) if replica.broken_off && at.is_none() => Err(ErrorBody::new(
+            ErrorCode::Refused,
+            format!("{name} is broken off: hosts may write to it, so no snapshot is what it shows"),
+        )
+        .hint(format!("name one of its snapshots with --at; farside snapshot create {name}@NOW makes one"))),
+        Some(_) if status.snapshots == 0 && at.is_none() => {
+            Err(ErrorBody::new(ErrorCode::Refused, format!("{name} is a replica that holds nothing yet"))
+                .hint(format!("farside mirror initialize {name} makes the first copy")))
+        }
+        Some(_) => Ok(()),
+    }
+}
+
+/// Names for a drill at `now`, the first free one of which is taken.
+fn default_names(name: &VolumeName, now: Timestamp) -> Result<Vec<String>, ErrorBody> {
+    let first = format!("{}-drill-{}", name.volume, now.strftime("%Y%m%dT%H%M%SZ"));
+    let numbered = (2..=DRILLS_A_SECOND).map(|number| format!("{first}-{number}"));
+    let names: Vec<String> = std::iter::once(first.clone()).chain(numbered).filter(|n| is_label(n)).collect();
+    if names.is_empty() {
+        let said = format!("{first} would be too long for a name");
+        return Err(ErrorBody::new(ErrorCode::WrongUsage, said).hint("give the new volume a name"));
+    }
+    Ok(names)
+}
+
+fn clone_as_first_free(
+    pool: &Pool,
+    volume: &str,
+    of: CloneOf<'_>,
+    names: Vec<String>,
+    even_if_damaged: bool,
+) -> Result<VolumeStatus, StoreError> {
+    let mut refused = StoreError::Invalid(String::from("a clone needs a name"));
+    for name in names {
+        match pool.clone_volume(volume, of, &NewClone { name, even_if_damaged }) {
+            Err(taken @ StoreError::Exists(_)) => refused = taken,
+            made => return made,
+        }
+    }
+    Err(refused)
+}
+
+/// A failure of the store, with the names that were asked for.
+fn told(error: ErrorBody, name: &VolumeName, snapshot: Option<&str>, new: &VolumeName) -> ErrorBody {
+    match (error.code, snapshot) {
+        (ErrorCode::NotFound, Some(snapshot)) => {
+            ErrorBody::new(ErrorCode::NotFound, format!("snapshot {name}@{snapshot} does not exist"))
+                .hint(format!("farside snapshot list {name} shows what is there"))
+        }
+        (ErrorCode::Exists, _) => ErrorBody::new(ErrorCode::Exists, format!("volume {new} exists already"))
+            .hint("choose another name for the clone"),
+        _ => error,
+    }
+}
+
+/// Where programs of this machine open an export: what URIs give a meaning to is encoded.
+fn nbd_uri(export: &str, socket: &str) -> String {
+    let socket = std::path::absolute(FilePath::new(socket))
+        .map_or_else(|_| socket.to_owned(), |absolute| absolute.display().to_string());
+    let mut uri = format!("nbd+unix:///{export}?socket=");
+    for byte in socket.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
+                uri.push(char::from(byte));
+            }
+            _ => uri += &format!("%{byte:02X}"),
+        }
+    }
+    uri
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn volume(name: &str) -> VolumeName {
+        name.parse().expect("a name")
+    }
+
+    #[test]
+    fn an_uri_names_one_export_at_one_socket() {
+        assert_eq!(
+            nbd_uri("q/db-drill-1", "/var/lib/farside/nbd.sock"),
+            "nbd+unix:///q/db-drill-1?socket=/var/lib/farside/nbd.sock"
+        );
+        assert_eq!(nbd_uri("q/v", "/a b&c=%/s"), "nbd+unix:///q/v?socket=/a%20b%26c%3D%25/s");
+        assert!(nbd_uri("q/v", "relative/s").contains("?socket=/"));
+    }
+
+    #[test]
+    fn a_drill_without_a_name_is_named_by_its_moment() {
+        let now: Timestamp = "2026-11-26T08:09:10.9Z".parse().expect("a time");
+        let names = default_names(&volume("q/db"), now).expect("names");
+        assert_eq!(names[..2], ["db-drill-20261126T080910Z", "db-drill-20261126T080910Z-2"]);
+        let long = volume(&format!("q/{}", "x".repeat(110)));
+        assert!(default_names(&long, now).is_err(), "128 letters at most");
+    }
+
+    #[test]
+    fn a_clone_stays_in_its_pool() {
+        assert_eq!(in_pool_of(&volume("q/db"), "q/new").expect("it may"), volume("q/new"));
+        assert_eq!(in_pool_of(&volume("q/db"), "p/new").expect_err("it may not").code, ErrorCode::WrongUsage);
+        assert_eq!(in_pool_of(&volume("q/db"), "new").expect_err("no name").code, ErrorCode::WrongUsage);
+    }
+}
