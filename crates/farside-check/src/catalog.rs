@@ -480,7 +480,6 @@ pub(crate) fn origin_faults(origin: &Origin) -> Option<(&'static str, String)> {
         return Some(("an origin's snapshot UUID of 16 bytes", origin.snapshot.len().to_string()));
     }
     let is_named = !origin.volume_name.is_empty() && !origin.snapshot_name.is_empty();
-    (!is_named).then(|| {
-        ("names of an origin", format!("`{}` and `{}`", origin.volume_name, origin.snapshot_name))
-    })
+    (!is_named)
+        .then(|| ("names of an origin", format!("`{}` and `{}`", origin.volume_name, origin.snapshot_name)))
 }

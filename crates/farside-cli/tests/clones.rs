@@ -48,7 +48,9 @@ fn byte_at(site: &Site, export: &str, offset: u64) -> u8 {
 
 /// Deletes a volume, once the server has seen the end of all connections to it.
 fn delete(site: &Site, volume: &str) {
-    eventually("it can be deleted", || site.farside(&format!("volume delete {volume} --yes")).status.success());
+    eventually("it can be deleted", || {
+        site.farside(&format!("volume delete {volume} --yes")).status.success()
+    });
 }
 
 fn names(volumes: &Value) -> Vec<&str> {
@@ -72,16 +74,24 @@ fn a_replica_is_drilled_while_it_is_mirrored() {
 
     // What it is of is what the replica shows, and nothing is copied.
     let drill = b.json("mirror drill q/v");
-    assert_eq!((&drill["replica"], &drill["snapshot"], &drill["run"]), (&json!("q/v"), &shown["current_snapshot"], &Value::Null));
+    assert_eq!(
+        (&drill["replica"], &drill["snapshot"], &drill["run"]),
+        (&json!("q/v"), &shown["current_snapshot"], &Value::Null)
+    );
     let name = drill["name"].as_str().unwrap().to_owned();
     assert!(name.starts_with("q/v-drill-2"), "{name}");
     let clone = b.json(&format!("volume status {name}"));
-    assert_eq!((&clone["occupied_bytes"], &clone["size_bytes"], &clone["snapshots"]), (&json!(0), &json!(16 * MIB), &json!(0)));
+    assert_eq!(
+        (&clone["occupied_bytes"], &clone["size_bytes"], &clone["snapshots"]),
+        (&json!(0), &json!(16 * MIB), &json!(0))
+    );
     assert_eq!((&clone["writable"], &clone["replica"]), (&json!(true), &json!(false)));
     assert_eq!(clone["origin"], json!(format!("q/v@{}", shown["current_snapshot"].as_str().unwrap())));
     assert_eq!((&clone["origin_exists"], &clone["origin_created_at"]), (&json!(true), &drill["point"]));
     assert!(b.ok(&format!("volume status {name}")).contains("clone of q/v@"));
-    assert!(drill["age_seconds"].as_f64().unwrap() >= 0.0 && drill["duration_seconds"].as_f64().unwrap() > 0.0);
+    assert!(
+        drill["age_seconds"].as_f64().unwrap() >= 0.0 && drill["duration_seconds"].as_f64().unwrap() > 0.0
+    );
     assert_eq!(b.nbd(&name).read_all(), before);
 
     // A host of the drill writes; the mirror goes on below it, and the replica is its source's.
@@ -147,7 +157,10 @@ fn a_drill_runs_a_command_and_leaves_nothing() {
     let point = b.json("snapshot list q/v").as_array().unwrap().last().unwrap()["created_at"].clone();
     let seen = pair.root.path().join("seen");
     let run = |arguments: &str, script: &str| {
-        b.command(&format!("mirror drill q/v {arguments}")).args(["--json", "--run", script]).output().unwrap()
+        b.command(&format!("mirror drill q/v {arguments}"))
+            .args(["--json", "--run", script])
+            .output()
+            .unwrap()
     };
     let only_the_replica = || assert_eq!(names(&b.json("volume list")), ["q/v"]);
 
@@ -163,7 +176,10 @@ fn a_drill_runs_a_command_and_leaves_nothing() {
     assert_eq!(std::fs::read_to_string(&seen).unwrap(), told);
     assert_eq!(drill["point"], point);
     let ran = &drill["run"];
-    assert_eq!((&ran["result"], &ran["exit_status"], &ran["deleted"]), (&json!("ok"), &json!(0), &json!(true)));
+    assert_eq!(
+        (&ran["result"], &ran["exit_status"], &ran["deleted"]),
+        (&json!("ok"), &json!(0), &json!(true))
+    );
     assert!(ran["recovery_seconds"].as_f64().unwrap() >= ran["duration_seconds"].as_f64().unwrap());
     only_the_replica();
 

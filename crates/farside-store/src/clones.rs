@@ -93,7 +93,9 @@ impl Pool {
                 let base = find_base(state, volume, of)?;
                 is_another = base.id != looked_at;
                 if is_another {
-                    return Err(StoreError::Refused(format!("{volume} shows another snapshot again and again")));
+                    return Err(StoreError::Refused(format!(
+                        "{volume} shows another snapshot again and again"
+                    )));
                 }
                 let found = find_volume(state, volume)?;
                 let id = state.versions.next_id;
@@ -119,7 +121,9 @@ impl Pool {
                 }
             }
         }
-        Err(StoreError::Refused(format!("{volume} shows another snapshot again and again; nothing was changed")))
+        Err(StoreError::Refused(format!(
+            "{volume} shows another snapshot again and again; nothing was changed"
+        )))
     }
 
     /// The clones that were made of a volume's snapshots and are still there: name, and the identity of the snapshot.

@@ -1,8 +1,8 @@
 //! Volumes and snapshots: making, listing, changing, deleting. Each is one journal record under group commit.
 
 use farside_format::catalog::{
-    Change, CreateVolume, DeleteVersion, DeleteVolume, DescribeSnapshot, Freeze, FrozenHead,
-    RenameVolume, Replica, ResizeHead, SetReplica, Snapshot, VersionKind, Volume,
+    Change, CreateVolume, DeleteVersion, DeleteVolume, DescribeSnapshot, Freeze, FrozenHead, RenameVolume,
+    Replica, ResizeHead, SetReplica, Snapshot, VersionKind, Volume,
 };
 use farside_format::{ContentRoot, ContentRoot as Root};
 use farside_platform::{BLOCK_BYTES, Timestamp};

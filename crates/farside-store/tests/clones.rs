@@ -95,7 +95,10 @@ impl Run {
                 let Some(key) = self.picked_snapshot() else { return };
                 if self.heads.len() < VOLUMES_MAX {
                     let made = self.pool.clone_snapshot(&key.0, &key.1, &name).expect("a clone");
-                    assert_eq!(made.origin.map(|o| (o.volume, o.snapshot, o.exists)), Some((key.0.clone(), key.1.clone(), true)));
+                    assert_eq!(
+                        made.origin.map(|o| (o.volume, o.snapshot, o.exists)),
+                        Some((key.0.clone(), key.1.clone(), true))
+                    );
                     assert_eq!((made.snapshots, made.occupied_bytes), (0, 0), "it has nothing of its own");
                     self.heads.insert(name, self.snapshots[&key].clone());
                 }
@@ -135,7 +138,9 @@ impl Run {
                     self.snapshots.insert((name.clone(), key.1), version);
                 }
             }
-            25 => while self.pool.reap_step_within(1).expect("a step") && self.random.random_range(0..5) > 0 {},
+            25 => {
+                while self.pool.reap_step_within(1).expect("a step") && self.random.random_range(0..5) > 0 {}
+            }
             26 => self.pool.consistency_point().expect("a point"),
             27 => self.pool.flush().expect("a flush"),
             28 => {
@@ -172,7 +177,11 @@ impl Run {
         names.sort();
         assert!(names.iter().eq(self.heads.keys()), "{what}: {names:?}");
         for (name, version) in &self.heads {
-            version.compare(&self.pool.open_volume(name).expect("it opens"), true, &format!("{what}, {name}"));
+            version.compare(
+                &self.pool.open_volume(name).expect("it opens"),
+                true,
+                &format!("{what}, {name}"),
+            );
             let mut listed: Vec<String> =
                 self.pool.snapshots(name).expect("a list").into_iter().map(|s| s.name).collect();
             listed.sort();
@@ -249,7 +258,10 @@ fn a_crash_around_a_clone_leaves_it_whole_or_not_at_all() {
             assert!(event < gone || !names.contains(&"v".into()), "{what}: {names:?}");
             if let Ok(clone) = pool.volume("c") {
                 assert_eq!(clone.origin.expect("it has one").volume, "v", "{what}");
-                assert!(read(&pool, "c", 4) == content(1004) && read(&pool, "c", 299) == content(1299), "{what}");
+                assert!(
+                    read(&pool, "c", 4) == content(1004) && read(&pool, "c", 299) == content(1299),
+                    "{what}"
+                );
                 let of_five = read(&pool, "c", 5);
                 assert!(of_five == content(7) || (event < written && of_five == content(1005)), "{what}");
             }
@@ -375,7 +387,8 @@ fn what_a_replica_shows_is_cloned_while_it_is_mirrored() {
             assert!(made.replica.is_none(), "hosts may write to it");
         }
         let before = base;
-        base = Some(staged.commit(&new_snapshot(&format!("p{number}"), 10 + number)).expect("published").uuid);
+        base =
+            Some(staged.commit(&new_snapshot(&format!("p{number}"), 10 + number)).expect("published").uuid);
         if let Some(before) = before {
             pool.delete_snapshot("r", before).expect("the mirror deletes its old base");
         }
@@ -411,7 +424,8 @@ fn a_clone_costs_the_same_of_a_large_volume() {
     drop(pool);
     let pool = Pool::open(Arc::new(disk.clone()), options(2)).expect("it opens");
     pool.consistency_point().expect("a point");
-    let count = || (pool.nodes_read(), pool.versions_looked_at(), disk.reads().0, pool.status().journal_used_bytes);
+    let count =
+        || (pool.nodes_read(), pool.versions_looked_at(), disk.reads().0, pool.status().journal_used_bytes);
     let before = count();
     pool.clone_snapshot("v", "s1000", "c").expect("a clone");
     let after = count();

@@ -6,9 +6,7 @@ use std::time::Instant;
 use axum::extract::{Path, State};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use farside_api::{
-    CreateVolume, ErrorBody, ErrorCode, Plan, Rename, ResizeVolume, SetVolume, Uuid, Volume,
-};
+use farside_api::{CreateVolume, ErrorBody, ErrorCode, Plan, Rename, ResizeVolume, SetVolume, Uuid, Volume};
 use farside_engine::VolumeName;
 use farside_peer::PeerId;
 use farside_platform::BLOCK_BYTES;
@@ -307,7 +305,10 @@ fn document(site: &Site, pool_name: &str, pool: &Pool, status: VolumeStatus) -> 
             to_bytes: autogrow.to_bytes,
             step_bytes: Some(autogrow.step_bytes),
         }),
-        origin: status.origin.as_ref().map(|origin| format!("{pool_name}/{}@{}", origin.volume, origin.snapshot)),
+        origin: status
+            .origin
+            .as_ref()
+            .map(|origin| format!("{pool_name}/{}@{}", origin.volume, origin.snapshot)),
         origin_created_at: status.origin.as_ref().map(|origin| convert::time(origin.created_at)),
         origin_exists: status.origin.as_ref().map(|origin| origin.exists),
     }

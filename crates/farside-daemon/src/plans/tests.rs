@@ -83,7 +83,10 @@ fn what_deletes_says_that_clones_stay() {
         delete_volume(&volume(), 2, Some(8192), &clones, &[], &[]),
     ];
     for plan in plans {
-        let stay = plan.would.iter().any(|line| line.starts_with("clones of it stay") && line.ends_with(": p/drill, p/test"));
+        let stay = plan
+            .would
+            .iter()
+            .any(|line| line.starts_with("clones of it stay") && line.ends_with(": p/drill, p/test"));
         assert!(stay, "{plan:?}");
     }
 }

@@ -45,8 +45,7 @@ pub(super) async fn run(context: &Context, arguments: DrillArguments) -> Result<
     let asked = Instant::now();
     let mut drill: Drill = context.client.post(&path, &request).await?;
     let began = Instant::now();
-    let (result, status) =
-        carry_out(&command, &drill, context.json, arguments.timeout, &mut endings).await;
+    let (result, status) = carry_out(&command, &drill, context.json, arguments.timeout, &mut endings).await;
     let (ran, recovered) = (began.elapsed(), asked.elapsed());
     let deleted = delete(context, &drill).await;
     drill.run = Some(DrillRun {
@@ -147,7 +146,8 @@ async fn end(child: &mut Child, group: Option<Pid>) {
 
 /// The daemon may not have seen yet that the command's connections are closed.
 async fn delete(context: &Context, drill: &Drill) -> Result<(), ErrorBody> {
-    let name: VolumeName = drill.name.parse().map_err(|why: String| ErrorBody::new(ErrorCode::Failed, why))?;
+    let name: VolumeName =
+        drill.name.parse().map_err(|why: String| ErrorBody::new(ErrorCode::Failed, why))?;
     let path = ["volumes", &name.pool, &name.volume];
     let until = Instant::now() + DISCONNECT_MAX;
     loop {
