@@ -151,10 +151,9 @@ impl Pool {
         };
         match view.known_damage(&self.nodes)? {
             None => Ok(()),
-            Some((block, count)) => Err(StoreError::Refused(format!(
-                "{volume}@{name} cannot be read whole: blocks {block} to {} are quarantined, because their metadata is damaged. \
-                 Clone another snapshot, or say that a damaged one will do (--even-if-damaged). Nothing was changed",
-                block + count - 1
+            Some((block, _)) => Err(StoreError::Refused(format!(
+                "{volume}@{name} cannot be read whole: blocks from {block} on are quarantined, because their metadata is damaged. \
+                 Clone another snapshot, or say that a damaged one will do (--even-if-damaged). Nothing was changed"
             ))),
         }
     }

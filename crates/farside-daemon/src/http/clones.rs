@@ -18,7 +18,6 @@ use super::error::Body;
 use super::handler::{Answer, Shared};
 use super::volumes::{look, name_of, parse, rights_follow};
 use crate::convert;
-use crate::failure::Failure;
 use crate::site::Site;
 
 /// So many drills of one volume can begin in the same second without a name.
