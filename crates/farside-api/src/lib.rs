@@ -5,13 +5,15 @@
 //! in UTC. A field whose feature is not there yet is null. Nothing here does I/O.
 //!
 //! * [`error`]: how a request fails, and which exit code that is.
-//! * [`pool`], [`volume`], [`snapshot`], [`clone`](mod@clone), [`peer`], [`host`], [`mirror`], [`site`], [`accelerator`]: the nouns.
+//! * [`pool`], [`volume`], [`snapshot`], [`clone`](mod@clone), [`peer`], [`host`], [`mirror`], [`alarm`], [`site`],
+//!   [`accelerator`]: the nouns.
 //! * [`levels`]: what travelled, by level.
 //! * [`operation`]: long work that goes on while nobody watches.
 //! * [`plan`]: what a destructive request would do.
 //! * [`size`]: sizes as people write them.
 
 pub mod accelerator;
+pub mod alarm;
 pub mod clone;
 pub mod dedup;
 pub mod error;
@@ -39,6 +41,7 @@ pub use accelerator::{
     StartAccelerator,
 };
 pub use clone::{CloneSnapshot, Drill, DrillResult, DrillRun, StartDrill};
+pub use alarm::{Alarm, AlarmEvent, AlarmNotice, AlarmSeverity, AlarmTest};
 pub use dedup::{Dedup, DedupPhase, DedupState, StartDedup};
 pub use error::{ErrorBody, ErrorCode, ErrorDocument};
 pub use host::{
@@ -70,7 +73,7 @@ pub use snapshot::{
     Snapshot, SnapshotSchedule,
 };
 pub use support::{
-    AcceleratorConfiguration, BudgetConfiguration, Configuration, NbdConfiguration, ReplicaConfiguration,
+    AcceleratorConfiguration, AlarmConfiguration, BudgetConfiguration, Configuration, NbdConfiguration, ReplicaConfiguration,
     Support, Versions, WireConfiguration,
 };
 pub use throttle::{HeldBack, MirrorLink, SetMirrorLink, SetSite, SiteStatus, Throttle};

@@ -70,6 +70,28 @@ pub struct Configuration {
     /// What the file says of the accelerator; None from a daemon that does not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accelerator: Option<AcceleratorConfiguration>,
+    /// How alarms are told, and from when on something is one; None from a daemon that does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alarms: Option<AlarmConfiguration>,
+}
+
+/// The table `[alarms]`, with its defaults.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct AlarmConfiguration {
+    /// Scheme and host of the webhook; its path may be a secret.
+    pub webhook: Option<String>,
+    /// Whether what is posted there is signed.
+    pub webhook_signed: bool,
+    /// The program that is run; its arguments may be secrets.
+    pub command: Option<String>,
+    /// A peer that has not answered for so long is gone, seconds.
+    pub peer_gone_after_seconds: u64,
+    /// A transfer that has not got on for so long is told, seconds.
+    pub no_progress_after_seconds: u64,
+    /// Transfers that have to fail in a row.
+    pub failing_transfers: u32,
+    /// An alarm ends when its reason has been gone for so long, seconds.
+    pub clear_after_seconds: u64,
 }
 
 /// The table `[wire]`, with its defaults.

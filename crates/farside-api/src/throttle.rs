@@ -80,7 +80,8 @@ pub struct SiteStatus {
     /// Why somebody has to look after it, as `/healthz` says it; empty if all is well.
     #[serde(default)]
     pub reasons: Vec<String>,
-    /// What is all right yet and will not be for long, as `/healthz` says it: pools that are nearly full.
+    /// What is all right yet and will not be for long, as `/healthz` says it: pools that are nearly full, and alarms that nobody has
+    /// acknowledged.
     #[serde(default)]
     pub warnings: Vec<String>,
     /// What all peers together may send here.

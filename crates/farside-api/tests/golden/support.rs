@@ -54,6 +54,15 @@ fn support() {
                     otherwise: Acceleration::Full,
                     peers: vec!["b".into()],
                 }),
+                alarms: Some(AlarmConfiguration {
+                    webhook: Some("https://hooks.example".into()),
+                    webhook_signed: true,
+                    command: None,
+                    peer_gone_after_seconds: 300,
+                    no_progress_after_seconds: 900,
+                    failing_transfers: 3,
+                    clear_after_seconds: 60,
+                }),
             },
             log: vec!["one".into()],
             network_advice: vec!["sysctl".into()],
@@ -81,6 +90,10 @@ fn support() {
                 "accelerator": {
                     "lan": ["eth1"], "wan": "eth0", "listen": "0.0.0.0:7442", "store_size_bytes": 10_737_418_240_u64,
                     "forward_to": ["10.2.0.5:5432"], "policies": 2, "otherwise": "full", "peers": ["b"]
+                },
+                "alarms": {
+                    "webhook": "https://hooks.example", "webhook_signed": true, "command": null, "peer_gone_after_seconds": 300,
+                    "no_progress_after_seconds": 900, "failing_transfers": 3, "clear_after_seconds": 60
                 }
             },
             "network_advice": ["sysctl"], "log": ["one"], "log_dropped": 7

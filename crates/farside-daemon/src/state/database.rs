@@ -11,10 +11,11 @@ use sqlx::sqlite::{
     SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
 };
 use sqlx::{AssertSqlSafe, Connection, SqlSafeStr};
-use tokio::sync::watch;
+use tokio::sync::{broadcast, watch};
 use tokio::time::Instant;
 
 use super::lines::Lines;
+use super::transfers::{ENDED_MAX, EndedTransfer};
 
 /// How long a statement waits for a lock: only another process (a person with `sqlite3`) can hold one.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -24,7 +25,7 @@ const PROBED_FOR: Duration = Duration::from_secs(5);
 const READERS_MAX: u32 = 4;
 
 /// What has ever changed the tables, oldest first. Once released, a migration is never edited.
-const MIGRATIONS: [(i64, &str, &str); 20] = [
+const MIGRATIONS: [(i64, &str, &str); 21] = [
     (1, "first", include_str!("migrations/0001_first.sql")),
     (2, "directions", include_str!("migrations/0002_directions.sql")),
     (3, "fence", include_str!("migrations/0003_fence.sql")),
@@ -45,6 +46,7 @@ const MIGRATIONS: [(i64, &str, &str); 20] = [
     (18, "scrubs", include_str!("migrations/0018_scrubs.sql")),
     (19, "dedups", include_str!("migrations/0019_dedups.sql")),
     (20, "retention", include_str!("migrations/0020_retention.sql")),
+    (21, "alarms", include_str!("migrations/0021_alarms.sql")),
 ];
 
 /// The newest schema this version knows: the number of its last migration.
@@ -67,6 +69,8 @@ pub(crate) struct State {
     probed: Arc<tokio::sync::Mutex<Option<Instant>>>,
     /// Told when a peer was added, removed or changed, whoever did it.
     pub(super) peers_changed: watch::Sender<()>,
+    /// Told of each transfer that has ended here.
+    pub(super) transfers_ended: broadcast::Sender<EndedTransfer>,
 }
 
 /// Why the state database does not serve.
@@ -156,6 +160,7 @@ impl State {
             lines: Arc::default(),
             probed: Arc::default(),
             peers_changed: watch::Sender::new(()),
+            transfers_ended: broadcast::Sender::new(ENDED_MAX),
         })
     }
 

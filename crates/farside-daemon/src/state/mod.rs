@@ -5,6 +5,7 @@
 //! lines before a power failure may be missing. After a full disk it is written again by itself. Holds what the daemon needs to go on by itself: which pools to
 //! open, pairings and rights, relationships, history. Holds nothing that data depends on.
 
+mod alarms;
 mod database;
 mod dedups;
 mod hosts;
@@ -22,6 +23,7 @@ mod settings;
 mod snapshot_schedules;
 mod transfers;
 
+pub(crate) use alarms::AlarmRow;
 pub(crate) use database::StateError;
 pub(crate) use database::{SCHEMA, State};
 pub(crate) use dedups::DedupRow;
@@ -32,3 +34,4 @@ pub(crate) use relationships::PoolRelationships;
 pub(crate) use rights::{Recorded, RightRow};
 pub(crate) use scrubs::ScrubRow;
 pub(crate) use snapshot_schedules::SnapshotScheduleRow;
+pub(crate) use transfers::EndedTransfer;

@@ -359,6 +359,8 @@ impl RelationshipStore for PoolRelationships {
         if let Some(relationship) = self.relationships().await?.iter().find(|r| r.id == id) {
             metrics::transfer_ended(relationship, report);
         }
+        // First: what the database does not take has ended all the same.
+        self.state.tell_of_transfer(id, report);
         self.state.append_transfer(id, report).await.map_err(failed)
     }
 

@@ -1,7 +1,10 @@
 //! History: transfers that have ended, bounded for each relationship.
 
+use std::sync::Arc;
+
 use farside_api::TransferRecord;
 use farside_transfer::TransferReport;
+use tokio::sync::broadcast;
 use uuid::Uuid;
 
 use super::log::LOST_LINES;
@@ -13,7 +16,28 @@ use crate::convert;
 /// in under three hours, and some 10 MB of rows.
 const HISTORY_MAX: i64 = 10_000;
 
+/// Transfers that have ended and that who follows them has not looked at yet, at most.
+pub(super) const ENDED_MAX: usize = 1024;
+
+/// A transfer that has ended here.
+#[derive(Clone, Debug)]
+pub(crate) struct EndedTransfer {
+    pub(crate) relationship: Uuid,
+    pub(crate) report: Arc<TransferReport>,
+}
+
 impl State {
+    /// Follows transfers that end: those that come after this call.
+    pub(crate) fn transfers_ended(&self) -> broadcast::Receiver<EndedTransfer> {
+        self.transfers_ended.subscribe()
+    }
+
+    /// Tells who follows them of one that has ended.
+    pub(crate) fn tell_of_transfer(&self, relationship: Uuid, report: &TransferReport) {
+        // An error means that nobody does.
+        let _ = self.transfers_ended.send(EndedTransfer { relationship, report: Arc::new(report.clone()) });
+    }
+
     /// Adds a transfer, in the same transaction releasing the oldest.
     pub(crate) async fn append_transfer(
         &self,

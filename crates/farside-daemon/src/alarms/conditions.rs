@@ -1,0 +1,442 @@
+//! What is worth an alarm: from what is seen of mirrors, pools and peers to what holds of it. Pure.
+//!
+//! A condition with a limit has two: past the one it holds, short of the other it is over, in between it stays as it is. What
+//! cannot be told (a pool that is not open, a peer that was not met since the start) stays as it is, too.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use farside_api::PoolRoom;
+use farside_mirror::{Schedule, State};
+use farside_peer::PeerId;
+use farside_platform::Timestamp;
+use farside_transfer::Phase;
+use uuid::Uuid;
+
+use super::book::{Finding, Verdict};
+use super::kind::Kind;
+use crate::convert::roughly;
+
+/// A replica may be so many intervals of its schedule behind. `farside mirror check` has the same limits.
+const BROKEN_INTERVALS: f64 = 3.0;
+/// At so many it will be, unless the update that is due comes.
+const AT_RISK_INTERVALS: f64 = 2.0;
+/// A replica with a short interval may be this late: a few updates that fail and come again are no reason to wake anybody.
+const BROKEN_LEAST: f64 = 300.0;
+/// At this it will be.
+const AT_RISK_LEAST: f64 = 200.0;
+/// Of an objective that a person has set: so much of it is used up when it is at risk, unless a forecast says more.
+const AT_RISK_PART: f64 = 0.8;
+/// A lag is short of a limit again below this part of it.
+const OVER_PART: f64 = 0.9;
+/// The data of an update that a tick began may seem this much older than the tick: the clocks of two sites are never equal.
+const TICK_SLACK: Duration = Duration::from_secs(30);
+/// A clock that is as far off as this, and no more than a round trip besides, is right again. What is too far is `farside-peer`'s
+/// to say: two seconds.
+const CLOCK_RIGHT: f64 = 1.0;
+
+/// From when on something is an alarm, where that can be set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Limits {
+    pub(crate) peer_gone_after: Duration,
+    pub(crate) no_progress_after: Duration,
+    /// Transfers that have failed in a row.
+    pub(crate) failing_transfers: u32,
+}
+
+/// What one look has seen.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Seen {
+    pub(crate) mirrors: Vec<MirrorSeen>,
+    pub(crate) pools: Vec<PoolSeen>,
+    pub(crate) peers: Vec<PeerSeen>,
+    /// The site meets nobody on purpose: what depends on peers stays as it is.
+    pub(crate) is_isolated: bool,
+}
+
+/// A mirror whose replica is here.
+#[derive(Clone, Debug)]
+pub(crate) struct MirrorSeen {
+    /// `POOL/VOL`.
+    pub(crate) name: String,
+    /// How it stands; none while its pool is not open.
+    pub(crate) driven: Option<DrivenSeen>,
+}
+
+/// A mirror whose pool is open.
+#[derive(Clone, Debug)]
+pub(crate) struct DrivenSeen {
+    pub(crate) state: State,
+    /// What stands in its way.
+    pub(crate) why: Option<String>,
+    pub(crate) lag_seconds: Option<f64>,
+    /// How late it may be, if a person has said so.
+    pub(crate) objective_seconds: Option<f64>,
+    /// How late it will be, if somebody has worked that out.
+    pub(crate) forecast_seconds: Option<f64>,
+    /// How late it may be by its schedule.
+    pub(crate) due: Option<Due>,
+    pub(crate) transfer: Option<TransferSeen>,
+    pub(crate) failures: Failures,
+    /// What its updates look like.
+    pub(crate) signature: Signature,
+}
+
+/// How late a mirror may be by its schedule.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Due {
+    pub(crate) at_risk_seconds: f64,
+    pub(crate) broken_seconds: f64,
+}
+
+/// A transfer that runs: while nothing of this changes, nothing comes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct TransferSeen {
+    pub(crate) id: Uuid,
+    pub(crate) phase: Phase,
+    pub(crate) changed_bytes: Option<u64>,
+    pub(crate) done_bytes: u64,
+    pub(crate) wire_bytes: u64,
+}
+
+/// Transfers that have failed since the last that did not.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Failures {
+    pub(crate) in_a_row: u32,
+    /// Why the last of them did.
+    pub(crate) last: Option<String>,
+}
+
+/// Whether the updates of a mirror look as if its source was encrypted.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Signature {
+    #[default]
+    Normal,
+    /// They did, before this process began, and no person has said otherwise.
+    StillSuspected,
+    /// They do.
+    Suspected { message: String },
+}
+
+/// A pool.
+#[derive(Clone, Debug)]
+pub(crate) struct PoolSeen {
+    pub(crate) name: String,
+    /// None while it is being opened.
+    pub(crate) known: Option<PoolKnown>,
+}
+
+/// A pool that is open, or failed.
+#[derive(Clone, Debug)]
+pub(crate) struct PoolKnown {
+    /// None of one that failed.
+    pub(crate) room: Option<PoolRoom>,
+    /// What its level means.
+    pub(crate) warning: Option<String>,
+    /// What is wrong with it.
+    pub(crate) error: Option<String>,
+    /// What to do about that.
+    pub(crate) advice: Option<String>,
+}
+
+/// A peer.
+#[derive(Clone, Debug)]
+pub(crate) struct PeerSeen {
+    pub(crate) id: PeerId,
+    pub(crate) name: String,
+    /// There is a session, and the peer answers.
+    pub(crate) answers: bool,
+    /// Why not.
+    pub(crate) why: Option<String>,
+    /// By how much its clock is ahead, as last measured in a session that lives.
+    pub(crate) clock_ahead_seconds: Option<f64>,
+    /// The same, if it is too much.
+    pub(crate) clocks_apart: Option<f64>,
+    pub(crate) rtt_seconds: Option<f64>,
+}
+
+/// What looks have to remember.
+#[derive(Debug, Default)]
+pub(crate) struct Conditions {
+    /// When each peer answered last, or was first seen.
+    answered: BTreeMap<PeerId, Duration>,
+    /// When each mirror's transfer got on last.
+    moved: BTreeMap<String, (TransferSeen, Duration)>,
+}
+
+impl Conditions {
+    /// What holds at `now`, by monotonic time.
+    pub(crate) fn look(&mut self, now: Duration, seen: &Seen, limits: &Limits) -> Vec<Finding> {
+        let mut found = Found::default();
+        self.moved.retain(|name, _| seen.mirrors.iter().any(|mirror| mirror.name == *name));
+        for mirror in &seen.mirrors {
+            match &mirror.driven {
+                None => found.unsure(OF_MIRRORS, &mirror.name),
+                Some(driven) => self.mirror(now, &mirror.name, driven, limits, seen.is_isolated, &mut found),
+            }
+        }
+        for pool in &seen.pools {
+            match &pool.known {
+                None => found.unsure(OF_POOLS, &pool.name),
+                Some(known) => of_pool(&pool.name, known, &mut found),
+            }
+        }
+        self.answered.retain(|id, _| seen.peers.iter().any(|peer| peer.id == *id));
+        for peer in &seen.peers {
+            if seen.is_isolated {
+                found.unsure(OF_PEERS, &peer.name);
+            } else {
+                self.peer(now, peer, limits, &mut found);
+            }
+        }
+        found.0
+    }
+
+    fn mirror(
+        &mut self,
+        now: Duration,
+        name: &str,
+        mirror: &DrivenSeen,
+        limits: &Limits,
+        is_isolated: bool,
+        found: &mut Found,
+    ) {
+        of_objective(name, mirror, is_isolated, found);
+        self.progress(now, name, mirror, limits, found);
+        if mirror.failures.in_a_row >= limits.failing_transfers {
+            let last = mirror.failures.last.as_deref().unwrap_or("no reason is known");
+            found.holds(
+                Kind::TransfersFailing,
+                name,
+                format!(
+                    "{} transfers of {name} have failed in a row; the last: {last}",
+                    mirror.failures.in_a_row
+                ),
+                format!("what it needs is in the reason; farside mirror history {name} has them all"),
+            );
+        }
+        match &mirror.signature {
+            Signature::Normal => {}
+            Signature::StillSuspected => found.unsure(&[Kind::Ransomware], name),
+            Signature::Suspected { message } => found.holds(
+                Kind::Ransomware,
+                name,
+                message.clone(),
+                format!(
+                    "stop the updates: farside mirror quiesce {name}. Then look at the hosts of the source. If they are encrypted, \
+                     go on from the last good point: farside mirror break {name} --at SNAPSHOT. If it was something else: farside \
+                     alarm ack, and farside mirror resume {name}"
+                ),
+            ),
+        }
+    }
+
+    fn progress(
+        &mut self,
+        now: Duration,
+        name: &str,
+        mirror: &DrivenSeen,
+        limits: &Limits,
+        found: &mut Found,
+    ) {
+        let Some(transfer) = mirror.transfer else {
+            self.moved.remove(name);
+            return;
+        };
+        let (before, since) = self.moved.entry(name.to_owned()).or_insert((transfer, now));
+        if *before != transfer {
+            (*before, *since) = (transfer, now);
+        }
+        let stands = now.saturating_sub(*since);
+        if stands >= limits.no_progress_after {
+            let why = mirror.why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+            found.holds(
+                Kind::NoProgress,
+                name,
+                format!(
+                    "the transfer of {name} has not got on for {} (phase {}){why}",
+                    roughly(stands.as_secs_f64()),
+                    transfer.phase
+                ),
+                format!(
+                    "farside peer status shows whether the link works; farside mirror abort {name} ends the transfer, and the next \
+                     one goes on with what it has brought"
+                ),
+            );
+        }
+    }
+
+    fn peer(&mut self, now: Duration, peer: &PeerSeen, limits: &Limits, found: &mut Found) {
+        let answered = self.answered.entry(peer.id).or_insert(now);
+        if peer.answers {
+            *answered = now;
+        } else {
+            let silent = now.saturating_sub(*answered);
+            let name = &peer.name;
+            if silent >= limits.peer_gone_after {
+                let why = peer.why.as_deref().unwrap_or("no session came about");
+                found.holds(
+                    Kind::PeerGone,
+                    name,
+                    format!("peer {name} has not answered for {}: {why}", roughly(silent.as_secs_f64())),
+                    format!(
+                        "is its farsided running, and does the link work (farside peer status {name})? Mirrors go on by themselves \
+                         when it is back. If the site is lost: farside mirror break makes its replicas here writable"
+                    ),
+                );
+            } else {
+                found.unsure(&[Kind::PeerGone], name);
+            }
+        }
+        let of_clock = |ahead: f64| {
+            let word = if ahead > 0.0 { "ahead of" } else { "behind" };
+            format!("the clock of {} is {} {word} this site's", peer.name, roughly(ahead.abs()))
+        };
+        match (peer.clocks_apart, peer.clock_ahead_seconds) {
+            (Some(ahead), _) if peer.answers => found.holds(
+                Kind::ClockWrong,
+                &peer.name,
+                of_clock(ahead),
+                String::from(
+                    "synchronise the clocks of both sites (NTP). Lag is counted with the difference; times that schedules and \
+                     persons name mean other moments there",
+                ),
+            ),
+            (None, Some(ahead))
+                if peer.answers && ahead.abs() <= CLOCK_RIGHT + peer.rtt_seconds.unwrap_or_default() => {}
+            _ => found.unsure(&[Kind::ClockWrong], &peer.name),
+        }
+    }
+}
+
+/// What can be found of a mirror.
+const OF_MIRRORS: &[Kind] = &[
+    Kind::ObjectiveBroken,
+    Kind::ObjectiveAtRisk,
+    Kind::NoProgress,
+    Kind::TransfersFailing,
+    Kind::Ransomware,
+];
+/// Of a pool.
+const OF_POOLS: &[Kind] = &[Kind::PoolNearlyFull, Kind::PoolFull, Kind::PoolFailed];
+/// Of a peer.
+const OF_PEERS: &[Kind] = &[Kind::PeerGone, Kind::ClockWrong];
+
+#[derive(Default)]
+struct Found(Vec<Finding>);
+
+impl Found {
+    fn holds(&mut self, kind: Kind, subject: &str, message: String, hint: String) {
+        self.0.push(Finding { kind, subject: subject.to_owned(), verdict: Verdict::Holds { message, hint } });
+    }
+
+    fn unsure(&mut self, kinds: &[Kind], subject: &str) {
+        let unsure =
+            |kind: &Kind| Finding { kind: *kind, subject: subject.to_owned(), verdict: Verdict::Unsure };
+        self.0.extend(kinds.iter().map(unsure));
+    }
+}
+
+/// How late a mirror may be by `schedule`, if its data was so `lag_seconds` before `now`. None: nobody said.
+///
+/// Of a timetable: the second tick after the data's has passed when it is at risk, the third when it is too late: more than one was
+/// missed.
+pub(crate) fn due(schedule: &Schedule, now: Timestamp, lag_seconds: f64) -> Option<Due> {
+    match schedule {
+        Schedule::OnRequest => None,
+        Schedule::Every(every) => Some(Due {
+            at_risk_seconds: (AT_RISK_INTERVALS * every.as_secs_f64()).max(AT_RISK_LEAST),
+            broken_seconds: (BROKEN_INTERVALS * every.as_secs_f64()).max(BROKEN_LEAST),
+        }),
+        Schedule::Cron(timetable) => {
+            let lag = Duration::try_from_secs_f64(lag_seconds).ok()?;
+            let data = Timestamp(now.0.saturating_sub(u64::try_from(lag.as_nanos()).ok()?));
+            let first = timetable.next_after(data.plus(TICK_SLACK))?;
+            let second = timetable.next_after(first)?;
+            let third = timetable.next_after(second)?;
+            Some(Due {
+                at_risk_seconds: second.seconds_since(data).max(AT_RISK_LEAST),
+                broken_seconds: third.seconds_since(data).max(BROKEN_LEAST),
+            })
+        }
+    }
+}
+
+fn of_objective(name: &str, mirror: &DrivenSeen, is_isolated: bool, found: &mut Found) {
+    const KINDS: &[Kind] = &[Kind::ObjectiveBroken, Kind::ObjectiveAtRisk];
+    match mirror.state {
+        // A person wanted it so, or there is nothing yet that could be late.
+        State::Quiesced | State::BrokenOff | State::Uninitialized => return,
+        State::Initializing if mirror.lag_seconds.is_none() => return,
+        _ if is_isolated => return found.unsure(KINDS, name),
+        _ => {}
+    }
+    let (at_risk, broken, whose) = match (mirror.objective_seconds, mirror.due) {
+        (Some(objective), _) => (objective * AT_RISK_PART, objective, "its objective is"),
+        (None, Some(due)) => (due.at_risk_seconds, due.broken_seconds, "by its schedule it may be"),
+        (None, None) => return,
+    };
+    let Some(lag) = mirror.lag_seconds else { return found.unsure(KINDS, name) };
+    let why = mirror.why.as_ref().map(|why| format!(". {why}")).unwrap_or_default();
+    let hint = || {
+        format!(
+            "farside mirror status {name} says what stops it, farside peer status whether the link is full or gone. farside mirror \
+             update {name} starts an update at once"
+        )
+    };
+    if lag > broken {
+        let text = format!("{name} is {} behind, {whose} {}{why}", roughly(lag), roughly(broken));
+        found.holds(Kind::ObjectiveBroken, name, text, hint());
+    } else if lag > broken * OVER_PART {
+        found.unsure(&[Kind::ObjectiveBroken], name);
+    }
+    // A forecast says more than a part of the time that has passed.
+    let (expected, limit) = match mirror.forecast_seconds {
+        Some(forecast) => (forecast.max(lag), broken),
+        None => (lag, at_risk),
+    };
+    if expected > limit {
+        let text = format!(
+            "{name} is {} behind and may get too late, {whose} {}{why}",
+            roughly(expected),
+            roughly(broken)
+        );
+        found.holds(Kind::ObjectiveAtRisk, name, text, hint());
+    } else if expected > limit * OVER_PART {
+        found.unsure(&[Kind::ObjectiveAtRisk], name);
+    }
+}
+
+fn of_pool(name: &str, pool: &PoolKnown, found: &mut Found) {
+    match pool.room {
+        None => found.unsure(&[Kind::PoolNearlyFull, Kind::PoolFull], name),
+        Some(room) => {
+            let message =
+                || format!("pool {name}: {}", pool.warning.as_deref().unwrap_or("little is left of it"));
+            let hint = || {
+                format!(
+                    "farside pool grow {name}; or delete snapshots that nobody needs (farside snapshot list shows what each would \
+                     free), or trim in the hosts"
+                )
+            };
+            if room >= PoolRoom::NearlyFull {
+                found.holds(Kind::PoolNearlyFull, name, message(), hint());
+            }
+            if room >= PoolRoom::Full {
+                found.holds(Kind::PoolFull, name, message(), hint());
+            }
+        }
+    }
+    if let Some(error) = &pool.error {
+        let advice = pool.advice.clone();
+        found.holds(
+            Kind::PoolFailed,
+            name,
+            format!("pool {name}: {error}"),
+            advice.unwrap_or_else(|| String::from("the page Repairing a site of the manual says what to do")),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests;

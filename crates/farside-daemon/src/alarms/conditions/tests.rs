@@ -1,0 +1,233 @@
+use super::*;
+
+const LIMITS: Limits = Limits {
+    peer_gone_after: Duration::from_secs(300),
+    no_progress_after: Duration::from_secs(900),
+    failing_transfers: 3,
+};
+
+fn mirror() -> DrivenSeen {
+    DrivenSeen {
+        state: State::Mirrored,
+        why: None,
+        lag_seconds: Some(5.0),
+        objective_seconds: None,
+        forecast_seconds: None,
+        due: None,
+        transfer: None,
+        failures: Failures::default(),
+        signature: Signature::Normal,
+    }
+}
+
+fn peer() -> PeerSeen {
+    PeerSeen {
+        id: PeerId([7; 32]),
+        name: "north".into(),
+        answers: true,
+        why: None,
+        clock_ahead_seconds: Some(0.01),
+        clocks_apart: None,
+        rtt_seconds: Some(0.1),
+    }
+}
+
+/// What holds, and what nobody can tell, of one mirror.
+fn of_mirror(conditions: &mut Conditions, now: u64, driven: Option<DrivenSeen>) -> (Vec<Kind>, Vec<Kind>) {
+    let mirrors = vec![MirrorSeen { name: "q/v".into(), driven }];
+    kinds(conditions.look(Duration::from_secs(now), &Seen { mirrors, ..Seen::default() }, &LIMITS))
+}
+
+fn of_peer(conditions: &mut Conditions, now: u64, peer: PeerSeen) -> (Vec<Kind>, Vec<Kind>) {
+    let seen = Seen { peers: vec![peer], ..Seen::default() };
+    kinds(conditions.look(Duration::from_secs(now), &seen, &LIMITS))
+}
+
+fn kinds(found: Vec<Finding>) -> (Vec<Kind>, Vec<Kind>) {
+    let is_unsure = |finding: &Finding| finding.verdict == Verdict::Unsure;
+    let (unsure, holds): (Vec<_>, Vec<_>) = found.into_iter().partition(is_unsure);
+    let kinds = |findings: Vec<Finding>| findings.into_iter().map(|finding| finding.kind).collect();
+    (kinds(holds), kinds(unsure))
+}
+
+/// The same for one lag and these limits.
+fn at_lag(lag: f64, seen: &DrivenSeen) -> (Vec<Kind>, Vec<Kind>) {
+    of_mirror(&mut Conditions::default(), 0, Some(DrivenSeen { lag_seconds: Some(lag), ..seen.clone() }))
+}
+
+use Kind::{ObjectiveAtRisk, ObjectiveBroken};
+
+#[test]
+fn a_replica_is_at_risk_and_then_too_late() {
+    let due = due(&Schedule::Every(Duration::from_secs(600)), Timestamp(0), 5.0).unwrap();
+    assert_eq!((due.at_risk_seconds, due.broken_seconds), (1200.0, 1800.0));
+    let seen = DrivenSeen { due: Some(due), ..mirror() };
+    assert_eq!(at_lag(1000.0, &seen), (vec![], vec![]));
+    assert_eq!(at_lag(1100.0, &seen), (vec![], vec![ObjectiveAtRisk]));
+    assert_eq!(at_lag(1201.0, &seen), (vec![ObjectiveAtRisk], vec![]));
+    assert_eq!(at_lag(1700.0, &seen), (vec![ObjectiveAtRisk], vec![ObjectiveBroken]));
+    assert_eq!(at_lag(1801.0, &seen), (vec![ObjectiveBroken, ObjectiveAtRisk], vec![]));
+    // What a person has stopped is not late; what nobody can tell stays as it is.
+    for state in [State::Quiesced, State::BrokenOff] {
+        assert_eq!(at_lag(9999.0, &DrivenSeen { state, ..seen.clone() }), (vec![], vec![]));
+    }
+    let nothing = DrivenSeen { lag_seconds: None, ..seen.clone() };
+    let (holds, unsure) = of_mirror(&mut Conditions::default(), 0, Some(nothing));
+    assert_eq!((holds.len(), unsure), (0, vec![ObjectiveBroken, ObjectiveAtRisk]));
+    let (holds, unsure) = of_mirror(&mut Conditions::default(), 0, None);
+    assert_eq!((holds.len(), unsure), (0, OF_MIRRORS.to_vec()));
+    assert_eq!(at_lag(1e9, &mirror()), (vec![], vec![]), "nobody has said when its updates come");
+}
+
+#[test]
+fn an_objective_counts_before_the_schedule_and_a_forecast_before_a_part_of_it() {
+    let seen = DrivenSeen {
+        objective_seconds: Some(100.0),
+        due: Some(Due { at_risk_seconds: 1.0, broken_seconds: 2.0 }),
+        ..mirror()
+    };
+    assert_eq!(at_lag(70.0, &seen), (vec![], vec![]));
+    assert_eq!(at_lag(81.0, &seen), (vec![ObjectiveAtRisk], vec![]));
+    assert_eq!(at_lag(101.0, &seen), (vec![ObjectiveBroken, ObjectiveAtRisk], vec![]));
+    let forecast = |seconds| DrivenSeen { forecast_seconds: Some(seconds), ..seen.clone() };
+    assert_eq!(at_lag(10.0, &forecast(101.0)), (vec![ObjectiveAtRisk], vec![]));
+    assert_eq!(at_lag(85.0, &forecast(86.0)), (vec![], vec![]), "it knows better");
+    assert_eq!(at_lag(120.0, &forecast(1.0)).0, vec![ObjectiveBroken, ObjectiveAtRisk]);
+}
+
+#[test]
+fn a_short_interval_leaves_some_minutes() {
+    let due = due(&Schedule::Every(Duration::from_secs(10)), Timestamp(0), 5.0).unwrap();
+    assert_eq!((due.at_risk_seconds, due.broken_seconds), (200.0, 300.0));
+    assert_eq!(super::due(&Schedule::OnRequest, Timestamp(0), 5.0), None);
+}
+
+#[test]
+fn by_a_timetable_more_than_one_tick_must_be_missed() {
+    let at = |text: &str| {
+        let time: jiff::Timestamp = text.parse().unwrap();
+        Timestamp(u64::try_from(time.as_nanosecond()).unwrap())
+    };
+    let hourly = Schedule::cron("0 * * * *", "UTC").unwrap();
+    let now = at("2027-01-15T11:30:00Z");
+    // Taken at eight: missed at nine and ten, and eleven has begun. From eleven on it is too late.
+    let lag = 3.5 * 3600.0;
+    let due = due(&hourly, now, lag).unwrap();
+    assert_eq!((due.at_risk_seconds, due.broken_seconds), (2.0 * 3600.0, 3.0 * 3600.0));
+    // By the other site's clock it was taken a little before its tick: it is that tick's all the same.
+    let early = super::due(&hourly, now, lag + 10.0).unwrap();
+    assert_eq!(early.broken_seconds, 3.0 * 3600.0 + 10.0);
+    // Only at night: three nights.
+    let nightly =
+        super::due(&Schedule::cron("0 2 * * *", "UTC").unwrap(), at("2027-01-15T09:00:00Z"), 7.0 * 3600.0);
+    assert_eq!(nightly.unwrap().broken_seconds, 72.0 * 3600.0);
+    // On weekdays only: the weekend is no miss.
+    let weekdays = Schedule::cron("0 2 * * mon-fri", "UTC").unwrap();
+    // Friday, 15 January 2027, at two; looked at on Monday at one.
+    let due = super::due(&weekdays, at("2027-01-18T01:00:00Z"), 71.0 * 3600.0).unwrap();
+    assert!(due.at_risk_seconds > 71.0 * 3600.0, "{due:?}");
+}
+
+#[test]
+fn a_transfer_that_does_not_get_on_is_told_whatever_its_phase() {
+    let mut conditions = Conditions::default();
+    let transfer = TransferSeen {
+        id: Uuid::from_u128(1),
+        phase: Phase::Transfer,
+        changed_bytes: Some(1000),
+        done_bytes: 10,
+        wire_bytes: 10,
+    };
+    let seen = |transfer| Some(DrivenSeen { transfer: Some(transfer), ..mirror() });
+    let mut look = |now, transfer| of_mirror(&mut conditions, now, seen(transfer)).0;
+    assert_eq!(look(0, transfer), []);
+    assert_eq!(look(899, transfer), []);
+    assert_eq!(look(900, transfer), [Kind::NoProgress]);
+    let further = TransferSeen { wire_bytes: 11, ..transfer };
+    assert_eq!(look(901, further), []);
+    assert_eq!(look(1801, further), [Kind::NoProgress]);
+    assert_eq!(look(1802, TransferSeen { phase: Phase::Verify, ..further }), []);
+    assert_eq!(look(1803, TransferSeen { id: Uuid::from_u128(2), ..further }), []);
+    assert_eq!(of_mirror(&mut conditions, 9000, Some(mirror())).0, []);
+    assert!(conditions.moved.is_empty());
+}
+
+#[test]
+fn three_failures_in_a_row_are_told_with_the_last_reason() {
+    let failed = |in_a_row| {
+        let failures = Failures { in_a_row, last: Some("the disk burns".into()) };
+        let mirrors =
+            vec![MirrorSeen { name: "q/v".into(), driven: Some(DrivenSeen { failures, ..mirror() }) }];
+        Conditions::default().look(Duration::ZERO, &Seen { mirrors, ..Seen::default() }, &LIMITS)
+    };
+    assert_eq!(failed(2), []);
+    let [Finding { kind: Kind::TransfersFailing, verdict: Verdict::Holds { message, .. }, .. }] =
+        &failed(3)[..]
+    else {
+        panic!("one")
+    };
+    assert!(message.contains("3 transfers of q/v") && message.contains("the disk burns"), "{message}");
+}
+
+#[test]
+fn a_peer_is_gone_after_a_while_and_a_restart_does_not_shorten_it() {
+    let mut conditions = Conditions::default();
+    let silent = PeerSeen { answers: false, why: Some("no route".into()), ..peer() };
+    let both = vec![Kind::PeerGone, Kind::ClockWrong];
+    assert_eq!(of_peer(&mut conditions, 1000, silent.clone()), (vec![], both.clone()));
+    assert_eq!(of_peer(&mut conditions, 1299, silent.clone()), (vec![], both.clone()));
+    assert_eq!(of_peer(&mut conditions, 1300, silent.clone()).0, [Kind::PeerGone]);
+    assert_eq!(of_peer(&mut conditions, 1301, peer()), (vec![], vec![]));
+    assert_eq!(of_peer(&mut conditions, 1302, silent.clone()), (vec![], both.clone()));
+    // A copy of the site that meets nobody says nothing about it.
+    let seen = Seen { peers: vec![silent], is_isolated: true, ..Seen::default() };
+    assert_eq!(kinds(conditions.look(Duration::from_secs(9999), &seen, &LIMITS)), (vec![], both));
+    // A removed one is forgotten.
+    assert_eq!(conditions.look(Duration::from_secs(10_000), &Seen::default(), &LIMITS), []);
+    assert!(conditions.answered.is_empty());
+}
+
+#[test]
+fn a_clock_is_wrong_until_it_is_clearly_right() {
+    let mut conditions = Conditions::default();
+    let mut look = |ahead: f64, apart: bool| {
+        let clocks_apart = apart.then_some(ahead);
+        of_peer(&mut conditions, 0, PeerSeen { clock_ahead_seconds: Some(ahead), clocks_apart, ..peer() })
+    };
+    assert_eq!(look(0.5, false), (vec![], vec![]));
+    assert_eq!(look(-40.0, true), (vec![Kind::ClockWrong], vec![]));
+    assert_eq!(look(1.5, false), (vec![], vec![Kind::ClockWrong]));
+    assert_eq!(look(1.05, false), (vec![], vec![]));
+    let unknown = PeerSeen { clock_ahead_seconds: None, ..peer() };
+    assert_eq!(of_peer(&mut Conditions::default(), 0, unknown), (vec![], vec![Kind::ClockWrong]));
+}
+
+#[test]
+fn pools_are_nearly_full_full_or_ill() {
+    let of = |room, error: Option<&str>| {
+        let known = PoolKnown {
+            room,
+            warning: Some("97 % of it are taken".into()),
+            error: error.map(str::to_owned),
+            advice: None,
+        };
+        let pools = vec![PoolSeen { name: "tank".into(), known: Some(known) }];
+        kinds(Conditions::default().look(Duration::ZERO, &Seen { pools, ..Seen::default() }, &LIMITS))
+    };
+    assert_eq!(of(Some(PoolRoom::Filling), None), (vec![], vec![]));
+    assert_eq!(of(Some(PoolRoom::NearlyFull), None), (vec![Kind::PoolNearlyFull], vec![]));
+    assert_eq!(of(Some(PoolRoom::Full), None), (vec![Kind::PoolNearlyFull, Kind::PoolFull], vec![]));
+    let ill = (vec![Kind::PoolFailed], vec![Kind::PoolNearlyFull, Kind::PoolFull]);
+    assert_eq!(of(None, Some("the device is gone")), ill);
+    let opening = Seen { pools: vec![PoolSeen { name: "tank".into(), known: None }], ..Seen::default() };
+    let found = kinds(Conditions::default().look(Duration::ZERO, &opening, &LIMITS));
+    assert_eq!(found, (vec![], OF_POOLS.to_vec()));
+}
+
+#[test]
+fn a_signature_is_told_until_a_person_says_otherwise() {
+    let of = |signature| of_mirror(&mut Conditions::default(), 0, Some(DrivenSeen { signature, ..mirror() }));
+    assert_eq!(of(Signature::Normal), (vec![], vec![]));
+    assert_eq!(of(Signature::StillSuspected), (vec![], vec![Kind::Ransomware]));
+    assert_eq!(of(Signature::Suspected { message: "m".into() }), (vec![Kind::Ransomware], vec![]));
+}

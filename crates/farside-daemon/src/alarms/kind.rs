@@ -1,0 +1,102 @@
+//! What an alarm can be about. Pure.
+
+use farside_api::AlarmSeverity;
+
+/// What an alarm is about. Its subject, a mirror, a pool or a peer, is beside it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Kind {
+    /// A replica is further behind than it may be.
+    ObjectiveBroken,
+    /// It will be, if nothing changes.
+    ObjectiveAtRisk,
+    /// A transfer runs and nothing of it comes.
+    NoProgress,
+    /// Several transfers in a row have failed.
+    TransfersFailing,
+    /// A peer does not answer.
+    PeerGone,
+    /// A peer's clock is another than this site's.
+    ClockWrong,
+    /// A twentieth of a pool or less is left for hosts.
+    PoolNearlyFull,
+    /// Hosts are told that there is no space.
+    PoolFull,
+    /// A pool does not serve, or something is wrong with it.
+    PoolFailed,
+    /// The updates of a mirror look as if somebody encrypts its source.
+    Ransomware,
+    /// A person tries the ways on which alarms go out. Never in the book.
+    Test,
+}
+
+impl Kind {
+    /// Every kind that is raised by itself.
+    pub(crate) const ALL: [Kind; 10] = [
+        Kind::ObjectiveBroken,
+        Kind::ObjectiveAtRisk,
+        Kind::NoProgress,
+        Kind::TransfersFailing,
+        Kind::PeerGone,
+        Kind::ClockWrong,
+        Kind::PoolNearlyFull,
+        Kind::PoolFull,
+        Kind::PoolFailed,
+        Kind::Ransomware,
+    ];
+
+    /// Its name in JSON, log, metrics and manual.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Kind::ObjectiveBroken => "objective-broken",
+            Kind::ObjectiveAtRisk => "objective-at-risk",
+            Kind::NoProgress => "no-progress",
+            Kind::TransfersFailing => "transfers-failing",
+            Kind::PeerGone => "peer-gone",
+            Kind::ClockWrong => "clock-wrong",
+            Kind::PoolNearlyFull => "pool-nearly-full",
+            Kind::PoolFull => "pool-full",
+            Kind::PoolFailed => "pool-failed",
+            Kind::Ransomware => "ransomware",
+            Kind::Test => "test",
+        }
+    }
+
+    /// The kind of this name, among those that are raised by themselves.
+    pub(crate) fn named(name: &str) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// How grave it is.
+    pub(crate) fn severity(self) -> AlarmSeverity {
+        match self {
+            Kind::ObjectiveBroken | Kind::PoolFull | Kind::PoolFailed | Kind::Ransomware => {
+                AlarmSeverity::Critical
+            }
+            Kind::ObjectiveAtRisk
+            | Kind::NoProgress
+            | Kind::TransfersFailing
+            | Kind::PeerGone
+            | Kind::ClockWrong
+            | Kind::PoolNearlyFull
+            | Kind::Test => AlarmSeverity::Warning,
+        }
+    }
+
+    /// Whether [`health`](crate::http) says the same by itself already.
+    pub(crate) fn is_said_by_health(self) -> bool {
+        matches!(self, Kind::PoolNearlyFull | Kind::PoolFull | Kind::PoolFailed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_is_found_by_its_name() {
+        for kind in Kind::ALL {
+            assert_eq!(Kind::named(kind.name()), Some(kind));
+        }
+        assert_eq!(Kind::named("test"), None, "it is never raised by itself");
+    }
+}
