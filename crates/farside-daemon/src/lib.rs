@@ -10,6 +10,7 @@
 //! * `run`: start to stop in one function. `known_pools`: the pools that it begins with.
 //! * `pools`, `exports`, `hosts`, `peers`, `mirrors`: the seam of each crate below, one file.
 //! * `accelerator`: the process of the accelerator.
+//! * `alarms`: what is wrong, told once.
 //! * `operations`, `scrubs`, `dedups`: long work, `pace`: how fast. `plans`, `figures`: what a destructive request would do, and how much that is.
 //! * `state`: the database.
 //! * `http`: the API, one file per noun, and `/metrics` and `/healthz`.
@@ -18,6 +19,7 @@
 //! daemon can. The API is served nowhere else.
 
 mod accelerator;
+mod alarms;
 mod blocking;
 mod changed;
 mod convert;

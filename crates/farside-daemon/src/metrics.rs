@@ -15,6 +15,7 @@ use farside_transfer::{LevelKind, TransferReport, TransferResult};
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
+use crate::alarms::AlarmCount;
 use crate::state::LOST_LINES;
 
 /// How long a flush of a host took, seconds. A flush on a good disk takes under a millisecond; one behind a
@@ -44,6 +45,7 @@ pub(crate) struct Present {
     pub(crate) queue: QueueStatus,
     pub(crate) accelerator: AcceleratorStatus,
     pub(crate) hosts: Vec<Host>,
+    pub(crate) alarms: Vec<AlarmCount>,
     pub(crate) log_lines_lost: u64,
 }
 
@@ -108,6 +110,9 @@ impl Metrics {
             now.paths.iter().for_each(|(peer, at)| path(peer, at));
             for host in &now.hosts {
                 figure("farside_nbd_host_connections", "host", &host.name, host.connections as f64);
+            }
+            for AlarmCount { kind, severity, open } in &now.alarms {
+                gauge!("farside_alarms_open", "kind" => *kind, "severity" => *severity).set(*open as f64);
             }
             gauge!("farside_transfers_under_way").set(now.queue.under_way as f64);
             gauge!("farside_transfers_waiting").set(now.queue.waiting as f64);
@@ -267,6 +272,7 @@ fn describe() {
         Unit::Bytes,
         "Bytes over the path in the peer's session, TLS included"
     );
+    describe_gauge!("farside_alarms_open", Unit::Count, "Alarms that are raised, by kind");
     describe_gauge!(
         "farside_transfers_under_way",
         Unit::Count,

@@ -315,6 +315,30 @@ impl Mirrors {
         Ok(all)
     }
 
+    /// Every mirror whose replica is in a pool that is open.
+    pub(crate) fn statuses(&self) -> Vec<MirrorStatus> {
+        let destinations: Vec<_> = self.destinations.lock().values().cloned().collect();
+        destinations.iter().flat_map(|of_pool| of_pool.mirrors()).map(|mirror| mirror.status()).collect()
+    }
+
+    /// The replicas of those whose pool is not.
+    pub(crate) async fn undriven_names(&self) -> Vec<String> {
+        let Ok(relationships) = self.parts.state.relationships(None).await else { return Vec::new() };
+        let destinations = self.destinations.lock();
+        let undriven = relationships.into_iter().filter(|r| !destinations.contains_key(&r.destination.pool));
+        undriven.map(|r| r.destination.to_string()).collect()
+    }
+
+    /// How far a mirror is behind, seconds.
+    pub(crate) fn lag_seconds(&self, status: &MirrorStatus, now: Timestamp) -> Option<f64> {
+        status.lag_seconds(now, source_ahead(self.peer_of(status).as_ref()))
+    }
+
+    /// By how much the clock of a mirror's source is ahead of this site's, seconds, where that is worth a word.
+    pub(crate) fn source_ahead_seconds(&self, status: &MirrorStatus) -> f64 {
+        source_ahead(self.peer_of(status).as_ref())
+    }
+
     /// Has every mirror's throttle be what it is at this hour.
     pub(crate) fn follow_throttles(&self) {
         let destinations: Vec<_> = self.destinations.lock().values().cloned().collect();

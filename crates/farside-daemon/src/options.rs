@@ -17,6 +17,7 @@ use farside_transfer::{
 use serde::Deserialize;
 
 use crate::accelerator::settings::{AcceleratorConfig, AcceleratorTable};
+use crate::alarms::settings::{AlarmsConfig, AlarmsTable};
 use crate::error::DaemonError;
 use crate::hosts::OwnFiles;
 use crate::snapshot_schedules::hooks::{HookTable, Hooks};
@@ -120,6 +121,8 @@ struct File {
     replicas: ReplicaChoice,
     #[serde(default)]
     accelerator: AcceleratorTable,
+    #[serde(default)]
+    alarms: AlarmsTable,
 }
 
 /// `[wire]`: how volumes of this site travel.
@@ -330,6 +333,8 @@ pub(crate) struct Config {
     pub(crate) replicas: ReplicaLimits,
     /// What is said of the accelerator.
     pub(crate) accelerator: AcceleratorConfig,
+    /// How alarms are told, and from when on something is one.
+    pub(crate) alarms: AlarmsConfig,
 }
 
 impl Config {
@@ -369,6 +374,7 @@ impl Config {
             budgets: file.budgets.resolve()?,
             replicas: file.replicas.resolve()?,
             accelerator: accelerator(file.accelerator)?,
+            alarms: file.alarms.resolve().map_err(|why| DaemonError::Config(format!("[alarms]: {why}")))?,
             effort: file.wire.effort.pinned(),
             encoder_memory_bytes,
             similarity_bytes_per_tib: file
@@ -569,6 +575,20 @@ mod tests {
             let error = config(&format!("[accelerator]\n{text}\n")).unwrap_err().to_string();
             assert!(error.contains(said), "{error}");
         }
+    }
+
+    #[test]
+    fn alarms_have_a_table_of_their_own() {
+        let directory = tempfile::tempdir().unwrap();
+        let config = |text: &str| {
+            std::fs::write(directory.path().join(CONFIG_FILE), text).unwrap();
+            Config::resolve(options(directory.path()))
+        };
+        assert_eq!(config("").unwrap().alarms, AlarmsConfig::default());
+        let set = config("[alarms]\ncommand = [\"/bin/true\"]\n").unwrap().alarms;
+        assert_eq!(set.command.unwrap().words, ["/bin/true"]);
+        let error = config("[alarms]\ncommand = []\n").unwrap_err().to_string();
+        assert!(error.contains("[alarms]: command"), "{error}");
     }
 
     #[test]

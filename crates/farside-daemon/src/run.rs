@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::accelerator::{self, Accelerator, AcceleratorParts};
+use crate::alarms::Alarms;
 use crate::blocking::Blocking;
 use crate::data_dir::DataDir;
 use crate::dedups::Dedups;
@@ -115,6 +116,14 @@ async fn serve(config: Config, log: Log, for_hosts: &Handle) -> Result<(), Daemo
         requests
             .spawn(stop.clone().run_until_cancelled_owned(known_pools::open_late(Arc::clone(&site), pool)));
     }
+    let watched = Arc::clone(&site);
+    requests.spawn(
+        stop.clone().run_until_cancelled_owned(async move { watched.alarms.keep_looking(&watched).await }),
+    );
+    let told = Arc::clone(&site);
+    requests.spawn(
+        stop.clone().run_until_cancelled_owned(async move { told.alarms.keep_delivering().await }),
+    );
     let accelerator = Arc::clone(&site.accelerator);
     requests.spawn(stop.clone().run_until_cancelled_owned(async move { accelerator.follow_peers().await }));
     if let Some(listener) = http_listener {
@@ -305,6 +314,9 @@ pub(crate) async fn start(
         program: accelerator::program(),
     });
     let accelerator = accelerator.await?;
+    let alarms =
+        Alarms::load(config.alarms.clone(), &config.name, config.isolated, state.clone(), Arc::clone(&clock))
+            .await?;
     let document = SiteDocument {
         name: config.name.clone(),
         id: node.id().to_string(),
@@ -334,6 +346,7 @@ pub(crate) async fn start(
         throttles,
         mirrors,
         accelerator: Arc::new(accelerator),
+        alarms,
         operations: Operations::new(Arc::clone(&clock)),
         log,
         started_at: clock.now(),

@@ -8,6 +8,7 @@ use farside_platform::{Clock, Timestamp};
 use farside_transfer::precedence;
 
 use crate::accelerator::Accelerator;
+use crate::alarms::Alarms;
 use crate::blocking::Blocking;
 use crate::dedups::Dedups;
 use crate::exports::Exports;
@@ -65,6 +66,8 @@ pub(crate) struct Site {
     pub(crate) mirrors: Arc<Mirrors>,
     /// Connections between hosts of two sites.
     pub(crate) accelerator: Arc<Accelerator>,
+    /// What is wrong, and was told.
+    pub(crate) alarms: Alarms,
     /// Long work.
     pub(crate) operations: Operations,
     /// The process's log.

@@ -1,6 +1,7 @@
 //! Every noun and verb, and their help. One definition feeds parsing, help, man pages and completions.
 
 pub mod accelerator;
+pub mod alarm;
 pub mod daemon;
 pub mod destructive;
 pub mod host;
@@ -117,6 +118,9 @@ pub enum Noun {
     /// Mirrors: volumes here that follow a peer's volume
     #[command(subcommand, arg_required_else_help = true)]
     Mirror(mirror::Mirror),
+    /// Alarms: what is wrong, since when, and what to do
+    #[command(subcommand, arg_required_else_help = true)]
+    Alarm(alarm::Alarm),
     /// The accelerator: TCP connections between hosts of two sites
     #[command(subcommand, arg_required_else_help = true)]
     Accel(accelerator::Accelerator),

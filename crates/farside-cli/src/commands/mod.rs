@@ -1,6 +1,7 @@
 //! What each verb does: one request or a few, and how the answer is shown.
 
 mod accelerator;
+mod alarm;
 mod check;
 mod context;
 mod dedup;
@@ -23,7 +24,7 @@ use serde::Serialize;
 use crate::arguments::{Arguments, Config, Noun};
 use crate::client::Client;
 use crate::output;
-use crate::quantities::size;
+use crate::quantities::{duration, size};
 use context::Context;
 pub use context::Failed;
 
@@ -43,6 +44,7 @@ pub async fn run(arguments: Arguments) -> Result<(), Failed> {
         Noun::Peer(verb) => peer::run(context()?, verb).await?,
         Noun::Site(verb) => site::run(context()?, verb).await?,
         Noun::Mirror(verb) => mirror::run(context()?, verb).await?,
+        Noun::Alarm(verb) => alarm::run(context()?, verb).await?,
         Noun::Accel(verb) => accelerator::run(context()?, verb).await?,
         Noun::Status => overview::status(context()?).await?,
         Noun::Top { every } => overview::top(context()?, every).await?,
@@ -117,6 +119,18 @@ async fn config_show(context: Context) -> Result<(), ErrorBody> {
                 ("accelerator's interfaces", interfaces),
                 ("accelerator's address", accelerator.listen.clone()),
                 ("accelerator's own policies", accelerator.policies.to_string()),
+            ]);
+        }
+        if let Some(alarms) = &configuration.alarms {
+            let webhook = alarms.webhook.clone().unwrap_or_else(|| String::from("none"));
+            let signed = if alarms.webhook_signed { " (signed)" } else { "" };
+            rows.extend([
+                ("alarms posted to", format!("{webhook}{signed}")),
+                ("alarms run", alarms.command.clone().unwrap_or_else(|| String::from("nothing"))),
+                ("a peer is gone after", duration(alarms.peer_gone_after_seconds as f64)),
+                ("a transfer stands after", duration(alarms.no_progress_after_seconds as f64)),
+                ("transfers fail after", alarms.failing_transfers.to_string()),
+                ("alarms clear after", duration(alarms.clear_after_seconds as f64)),
             ]);
         }
         output::details(&rows)

@@ -23,7 +23,7 @@ const FILE_BYTES_MAX: u64 = 256 << 20;
 const LOG_LINES: &str = "30000";
 
 /// Listings of the API: the file's name in the bundle, the resource.
-const LISTINGS: [(&str, &[&str]); 14] = [
+const LISTINGS: [(&str, &[&str]); 15] = [
     ("site.json", &["site"]),
     ("pools.json", &["pools"]),
     ("volumes.json", &["volumes"]),
@@ -34,6 +34,7 @@ const LISTINGS: [(&str, &[&str]); 14] = [
     ("operations.json", &["operations"]),
     ("peers.json", &["peers"]),
     ("hosts.json", &["hosts"]),
+    ("alarms.json", &["alarms"]),
     ("accelerator.json", &["accelerator"]),
     ("accelerator-connections.json", &["accelerator", "connections"]),
     ("accelerator-policies.json", &["accelerator", "policies"]),
@@ -43,8 +44,9 @@ const LISTINGS: [(&str, &[&str]); 14] = [
 /// Files of the data directory that tell something when no daemon does. The database holds no secret.
 const FILES: [&str; 6] =
     ["farside.db", "farside.db-wal", "farside.toml", "peer.addr", "http.addr", "nbd.addr"];
-/// A line of the configuration that holds one of these is not shown: no key of ours does, but a comment might.
-const WITHHELD: [&str; 4] = ["token", "secret", "passw", "key"];
+/// A line of the configuration that holds one of these is not shown: a comment might, and the address of a webhook, or the arguments
+/// of a command, may be secrets.
+const WITHHELD: [&str; 6] = ["token", "secret", "passw", "key", "webhook", "command"];
 
 pub(super) async fn run(context: Context, output: Option<PathBuf>, data_dir: &Path) -> Result<(), ErrorBody> {
     let mut parts = Parts::default();

@@ -34,6 +34,7 @@ async fn metrics(State(site): Shared) -> Result<Response, ApiError> {
         queue: site.mirrors.queue(),
         accelerator: site.accelerator.status(),
         hosts: site.hosts.list(),
+        alarms: site.alarms.count(),
         log_lines_lost: site.log.lost_lines(),
     });
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], page).into_response())
@@ -75,7 +76,7 @@ pub(super) fn warnings(site: &Site) -> Vec<String> {
         late.filter_map(|seen| Some(format!("volume {pool}/{}: {}", seen.volume, seen.warning(&pool)?)))
             .collect::<Vec<_>>()
     });
-    pools.chain(volumes).collect()
+    pools.chain(volumes).chain(site.alarms.warnings()).collect()
 }
 
 /// Why somebody has to look after the site. Lag and sessions are no matter of this: the replica's site goes on serving what it has.

@@ -2,6 +2,7 @@
 
 mod accelerator;
 mod clones;
+mod alarms;
 mod dedups;
 mod directions;
 mod error;
@@ -50,6 +51,7 @@ pub(crate) fn control(site: Arc<Site>, requests: TaskTracker) -> Router {
         .merge(hosts::routes())
         .merge(mirrors::routes())
         .merge(log::routes())
+        .merge(alarms::routes())
         .merge(support::routes())
         .merge(directions::routes())
         .merge(accelerator::routes());

@@ -39,6 +39,7 @@ async fn support(State(site): Shared) -> Answer<Support> {
         now: convert::time(site.clock.now()),
         configuration: Configuration {
             accelerator: Some(site.accelerator.configuration()),
+            alarms: Some(site.alarms.configuration()),
             ..configuration(&site.configuration)
         },
         network_advice: HostTcp::read().advice(&Congestion::default()),
@@ -90,6 +91,7 @@ fn configuration(config: &Config) -> Configuration {
             rescues: config.replicas.rescues as u64,
         }),
         accelerator: None,
+        alarms: None,
     }
 }
 

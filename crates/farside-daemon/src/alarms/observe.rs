@@ -1,0 +1,146 @@
+//! Looks at mirrors, pools and peers, for the conditions to judge.
+
+use farside_api::{Pool, PoolState};
+use farside_mirror::MirrorStatus;
+use farside_peer::PeerStatus;
+use farside_platform::Timestamp;
+use farside_transfer::{Phase, Progress};
+use parking_lot::Mutex;
+use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::TryRecvError;
+
+use super::book::Book;
+use super::conditions::{DrivenSeen, MirrorSeen, PeerSeen, PoolKnown, PoolSeen, Seen, TransferSeen, due};
+use super::history::{Histories, History, REPORTS_MAX};
+use super::kind::Kind;
+use super::last_good;
+use crate::site::Site;
+use crate::state::EndedTransfer;
+
+/// All that is there.
+pub(super) async fn look(
+    site: &Site,
+    histories: &mut Histories,
+    ended: &mut broadcast::Receiver<EndedTransfer>,
+    book: &Mutex<Book>,
+) -> Seen {
+    // Before the mirrors are looked at: a transfer belongs to one of them.
+    let ended = drain(ended);
+    let statuses = site.mirrors.statuses();
+    let now = site.clock.now();
+    histories.0.retain(|id, _| statuses.iter().any(|status| status.relationship.id == *id));
+    for status in &statuses {
+        follow(site, histories, status, &ended, book).await;
+    }
+    let mut mirrors: Vec<MirrorSeen> =
+        statuses.iter().map(|status| mirror(site, histories, status, now)).collect();
+    let pools = site.pools.list();
+    if pools.iter().any(|pool| pool.state != PoolState::Open) {
+        mirrors.extend(
+            site.mirrors.undriven_names().await.into_iter().map(|name| MirrorSeen { name, driven: None }),
+        );
+    }
+    Seen {
+        mirrors,
+        pools: pools.into_iter().map(pool).collect(),
+        peers: site.node.peers().iter().map(peer).collect(),
+        is_isolated: site.configuration.isolated,
+    }
+}
+
+fn drain(ended: &mut broadcast::Receiver<EndedTransfer>) -> Vec<EndedTransfer> {
+    let mut all = Vec::new();
+    loop {
+        match ended.try_recv() {
+            Ok(one) => all.push(one),
+            // Some are missed: the next ones say how it stands.
+            Err(TryRecvError::Lagged(_)) => {}
+            Err(TryRecvError::Empty | TryRecvError::Closed) => return all,
+        }
+    }
+}
+
+/// Brings the history of a mirror up to date.
+async fn follow(
+    site: &Site,
+    histories: &mut Histories,
+    status: &MirrorStatus,
+    ended: &[EndedTransfer],
+    book: &Mutex<Book>,
+) {
+    let id = status.relationship.id;
+    let volume_bytes = status.current.as_ref().map_or(0, |current| current.size_bytes);
+    let subject = status.relationship.destination.to_string();
+    let is_acknowledged = book.lock().is_acknowledged(Kind::Ransomware, &subject);
+    if !histories.0.contains_key(&id) {
+        let known = site.state.transfers_of(id, REPORTS_MAX).await.unwrap_or_else(|error| {
+            tracing::warn!(volume = %status.relationship.destination, "alarms begin without the history of this mirror: {error}");
+            Vec::new()
+        });
+        histories.0.insert(id, History::read(&known, volume_bytes, is_acknowledged == Some(false)));
+    }
+    let Some(history) = histories.0.get_mut(&id) else { return };
+    if is_acknowledged == Some(true) {
+        history.settle();
+    }
+    for one in ended.iter().filter(|one| one.relationship == id) {
+        if let Some(suspicion) = history.note(&one.report, volume_bytes) {
+            history.suspected = Some(last_good::hold(site, status, &suspicion).await);
+        }
+    }
+}
+
+fn mirror(site: &Site, histories: &Histories, status: &MirrorStatus, now: Timestamp) -> MirrorSeen {
+    let history = histories.0.get(&status.relationship.id);
+    let lag_seconds = site.mirrors.lag_seconds(status, now);
+    let driven = DrivenSeen {
+        state: status.state,
+        why: status.why.clone(),
+        lag_seconds,
+        // Nobody can set one yet, nor forecasts anything.
+        objective_seconds: None,
+        forecast_seconds: None,
+        due: lag_seconds.and_then(|lag| due(&status.relationship.schedule, now, lag)),
+        transfer: status.progress.as_ref().and_then(transfer),
+        failures: history.map(|history| history.failures.clone()).unwrap_or_default(),
+        signature: history.map(History::signature).unwrap_or_default(),
+    };
+    MirrorSeen { name: status.relationship.destination.to_string(), driven: Some(driven) }
+}
+
+/// One that runs; what waits for its turn or a session is no matter of its own.
+fn transfer(progress: &Progress) -> Option<TransferSeen> {
+    if progress.phase == Phase::Waiting {
+        return None;
+    }
+    Some(TransferSeen {
+        id: progress.transfer?,
+        phase: progress.phase,
+        changed_bytes: progress.changed_bytes,
+        done_bytes: progress.done_bytes,
+        wire_bytes: progress.wire_bytes,
+    })
+}
+
+fn pool(pool: Pool) -> PoolSeen {
+    let known = (pool.state != PoolState::Opening).then_some(PoolKnown {
+        room: pool.room,
+        warning: pool.warning,
+        error: pool.error,
+        advice: pool.advice,
+    });
+    PoolSeen { name: pool.name, known }
+}
+
+fn peer(peer: &PeerStatus) -> PeerSeen {
+    let is_connected = peer.state.connected;
+    PeerSeen {
+        id: peer.record.id,
+        name: peer.record.name.clone(),
+        answers: is_connected && peer.trouble.is_none(),
+        why: if is_connected { peer.trouble.clone() } else { peer.state.last_error.clone() },
+        clock_ahead_seconds: peer.state.clock_ahead_seconds.filter(|_| is_connected),
+        clocks_apart: peer.state.clocks_apart().filter(|_| is_connected),
+        rtt_seconds: peer.state.rtt_seconds,
+    }
+}
