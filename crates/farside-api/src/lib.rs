@@ -40,8 +40,8 @@ pub use accelerator::{
     PrepositionFile, PrepositionVolume, Prepositioned, ResetConnection, SetAcceleratorPolicy,
     StartAccelerator,
 };
-pub use clone::{CloneSnapshot, Drill, DrillResult, DrillRun, StartDrill};
 pub use alarm::{Alarm, AlarmEvent, AlarmNotice, AlarmSeverity, AlarmTest};
+pub use clone::{CloneSnapshot, Drill, DrillResult, DrillRun, StartDrill};
 pub use dedup::{Dedup, DedupPhase, DedupState, StartDedup};
 pub use error::{ErrorBody, ErrorCode, ErrorDocument};
 pub use host::{
@@ -73,8 +73,8 @@ pub use snapshot::{
     Snapshot, SnapshotSchedule,
 };
 pub use support::{
-    AcceleratorConfiguration, AlarmConfiguration, BudgetConfiguration, Configuration, NbdConfiguration, ReplicaConfiguration,
-    Support, Versions, WireConfiguration,
+    AcceleratorConfiguration, AlarmConfiguration, BudgetConfiguration, Configuration, NbdConfiguration,
+    ReplicaConfiguration, Support, Versions, WireConfiguration,
 };
 pub use throttle::{HeldBack, MirrorLink, SetMirrorLink, SetSite, SiteStatus, Throttle};
 pub use uuid::Uuid;

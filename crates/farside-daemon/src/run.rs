@@ -121,9 +121,8 @@ async fn serve(config: Config, log: Log, for_hosts: &Handle) -> Result<(), Daemo
         stop.clone().run_until_cancelled_owned(async move { watched.alarms.keep_looking(&watched).await }),
     );
     let told = Arc::clone(&site);
-    requests.spawn(
-        stop.clone().run_until_cancelled_owned(async move { told.alarms.keep_delivering().await }),
-    );
+    requests
+        .spawn(stop.clone().run_until_cancelled_owned(async move { told.alarms.keep_delivering().await }));
     let accelerator = Arc::clone(&site.accelerator);
     requests.spawn(stop.clone().run_until_cancelled_owned(async move { accelerator.follow_peers().await }));
     if let Some(listener) = http_listener {

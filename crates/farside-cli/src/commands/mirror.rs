@@ -2,9 +2,9 @@
 
 mod check;
 mod destinations;
+mod drill;
 mod group;
 mod import;
-mod drill;
 mod levels;
 
 use farside_api::{

@@ -343,7 +343,8 @@ impl Found {
 /// missed.
 pub(crate) fn due(schedule: &Schedule, now: Timestamp, lag_seconds: f64) -> Option<Due> {
     match schedule {
-        Schedule::OnRequest => None,
+        // An objective says itself how late it may be.
+        Schedule::OnRequest | Schedule::Objective(_) => None,
         Schedule::Every(every) => Some(Due {
             at_risk_seconds: (AT_RISK_INTERVALS * every.as_secs_f64()).max(AT_RISK_LEAST),
             broken_seconds: (BROKEN_INTERVALS * every.as_secs_f64()).max(BROKEN_LEAST),
@@ -396,11 +397,7 @@ fn of_objective(name: &str, mirror: &DrivenSeen, is_isolated: bool, found: &mut 
         None => (lag, at_risk),
     };
     if expected > limit {
-        let text = format!(
-            "{name} is {} behind and may get too late, {whose} {}{why}",
-            roughly(expected),
-            roughly(broken)
-        );
+        let text = format!("{name} may get {} behind, {whose} {}{why}", roughly(expected), roughly(broken));
         found.holds(Kind::ObjectiveAtRisk, name, text, hint());
     } else if expected > limit * OVER_PART {
         found.unsure(&[Kind::ObjectiveAtRisk], name);

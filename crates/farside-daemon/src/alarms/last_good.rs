@@ -73,9 +73,9 @@ fn held_text(volume: &VolumeName, name: &str, at: Timestamp) -> String {
 
 fn nothing_text(volume: &VolumeName) -> String {
     format!(
-        "No snapshot of {volume} from before it is here: a replica keeps the newest point and the snapshots that persons made at the \
-         source. Look for one at the source (farside snapshot list), and hold it there. For the next time: make snapshots at the \
-         source regularly; they travel"
+        "No snapshot of {volume} from before it is here: without retention a replica keeps the newest point and the snapshots that \
+         persons made at the source. Look for one at the source (farside snapshot list), and hold it there. For the next time: farside \
+         mirror set {volume} --keep hourly=24,daily=7"
     )
 }
 

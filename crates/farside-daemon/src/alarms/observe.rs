@@ -97,15 +97,20 @@ fn mirror(site: &Site, histories: &Histories, status: &MirrorStatus, now: Timest
         state: status.state,
         why: status.why.clone(),
         lag_seconds,
-        // Nobody can set one yet, nor forecasts anything.
-        objective_seconds: None,
-        forecast_seconds: None,
+        objective_seconds: status.objective().map(|objective| objective.as_secs_f64()),
+        forecast_seconds: forecast(status),
         due: lag_seconds.and_then(|lag| due(&status.relationship.schedule, now, lag)),
         transfer: status.progress.as_ref().and_then(transfer),
         failures: history.map(|history| history.failures.clone()).unwrap_or_default(),
         signature: history.map(History::signature).unwrap_or_default(),
     };
     MirrorSeen { name: status.relationship.destination.to_string(), driven: Some(driven) }
+}
+
+/// How late it will be; of one that falls behind more and more twice its objective, which it will be soon.
+fn forecast(status: &MirrorStatus) -> Option<f64> {
+    let (forecast, objective) = (status.forecast?, status.objective()?);
+    Some(forecast.lag.map_or(2.0 * objective.as_secs_f64(), |lag| lag.as_secs_f64()))
 }
 
 /// One that runs; what waits for its turn or a session is no matter of its own.

@@ -1,8 +1,8 @@
 //! What is served: the API on the control socket; `/metrics` and `/healthz` on TCP and nothing else there.
 
 mod accelerator;
-mod clones;
 mod alarms;
+mod clones;
 mod dedups;
 mod directions;
 mod error;
