@@ -15,7 +15,7 @@ pub struct CloneSnapshot {
 }
 
 /// `POST /mirrors/POOL/VOL/drill`: makes a writable volume of what the replica shows; its mirror goes on.
-#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StartDrill {
     /// The new volume, `POOL/NEW`; null: `POOL/VOL-drill-TIME`.
@@ -27,6 +27,10 @@ pub struct StartDrill {
     /// Also if part of the snapshot is known not to be readable.
     #[serde(default)]
     pub even_if_damaged: bool,
+    /// The volume goes by itself when `POST /drills/POOL/NEW/renew` has not come for so long, 1 s to an hour: for a client that may be
+    /// killed. Null: it stays.
+    #[serde(default)]
+    pub lease_seconds: Option<f64>,
 }
 
 /// A recovery drill.

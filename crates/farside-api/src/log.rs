@@ -32,6 +32,8 @@ pub enum LogEvent {
     Resume,
     /// The relationship is over; the volume stays.
     Delete,
+    /// A clone of the replica was tried; `reason` says what came of it.
+    Drill,
 }
 
 /// Who asked for a transfer.
@@ -69,6 +71,6 @@ pub struct LogLine {
     pub requested_by: Option<RequestedBy>,
     /// Of `end`: bytes that it brought over the link.
     pub bytes: Option<u64>,
-    /// Of `abort`: why. Of `rescue`: the side branch.
+    /// Of `abort`: why. Of `rescue`: the side branch. Of `drill`: result, recovery point and time.
     pub reason: Option<String>,
 }

@@ -209,6 +209,37 @@ fn a_drill_runs_a_command_and_leaves_nothing() {
     let output = client.wait_with_output().unwrap();
     assert_eq!(outcome(&output), (json!("interrupted"), Value::Null, json!(true)));
     only_the_replica();
+    // Killed, the client deletes nothing: the daemon does, once nobody has it open, and also after it was killed itself.
+    for kills_daemon in [false, true] {
+        let _ = std::fs::remove_file(&seen);
+        let holding = format!("echo $$ > {}; exec sleep 600", seen.display());
+        let mut command = pair.b.command("mirror drill q/v left --lease 2s");
+        let mut client = command.args(["--run", &holding]).spawn().unwrap();
+        eventually("the command runs", || seen.exists());
+        // Renewed for longer than the lease.
+        std::thread::sleep(std::time::Duration::from_millis(3500));
+        assert!(names(&pair.b.json("volume list")).contains(&"q/left"));
+        client.kill().unwrap();
+        client.wait().unwrap();
+        let of_command: i32 = std::fs::read_to_string(&seen).unwrap().trim().parse().unwrap();
+        let pid = rustix::process::Pid::from_raw(of_command).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+        if kills_daemon {
+            pair.b.kill();
+            pair.b.restart();
+            // It has a minute again; that it is remembered is enough here.
+            let name = &pair.b.json("volume status q/left")["name"];
+            assert_eq!(name, "q/left");
+            pair.b.ok("volume delete q/left --yes");
+        } else {
+            eventually("the volume is deleted", || names(&pair.b.json("volume list")) == ["q/v"]);
+        }
+    }
+    let log = pair.b.json("mirror log q/v");
+    let drills: Vec<&Value> =
+        log.as_array().unwrap().iter().filter(|line| line["event"] == "drill").collect();
+    assert_eq!(drills.len(), 4, "each that came to its end: {log}");
+    assert!(drills[0]["reason"].as_str().unwrap().contains("recovery point"), "{log}");
     assert_eq!(pair.b.stop(), Some(0));
     check_pool(&pair.root.path().join("q.pool"));
 }

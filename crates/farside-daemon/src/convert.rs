@@ -232,6 +232,10 @@ pub(crate) fn log_line(entry: &LogEntry) -> api::LogLine {
         LogEvent::Quiesce => api::LogEvent::Quiesce,
         LogEvent::Resume => api::LogEvent::Resume,
         LogEvent::Delete => api::LogEvent::Delete,
+        LogEvent::Drill { outcome } => {
+            reason = Some(outcome.clone());
+            api::LogEvent::Drill
+        }
     };
     api::LogLine {
         at: time(entry.at),

@@ -26,6 +26,7 @@ mod convert;
 mod damage;
 mod data_dir;
 mod dedups;
+mod drills;
 mod error;
 mod export_failure;
 mod exports;

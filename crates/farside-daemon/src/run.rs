@@ -23,6 +23,7 @@ use crate::alarms::Alarms;
 use crate::blocking::Blocking;
 use crate::data_dir::DataDir;
 use crate::dedups::Dedups;
+use crate::drills::{self, Drills};
 use crate::error::DaemonError;
 use crate::exports::Exports;
 use crate::hosts::{Door, Hosts, Trust};
@@ -110,6 +111,7 @@ async fn serve(config: Config, log: Log, for_hosts: &Handle) -> Result<(), Daemo
     requests.spawn(stop.clone().run_until_cancelled_owned(pools.keep_looking_at_paths()));
     let pools = Arc::clone(&site.pools);
     requests.spawn(stop.clone().run_until_cancelled_owned(pools.keep_looking_at_room()));
+    requests.spawn(stop.clone().run_until_cancelled_owned(drills::run(Arc::clone(&site))));
     let timetables = Arc::clone(&site.snapshot_schedules);
     requests.spawn(stop.clone().run_until_cancelled_owned(timetables.run()));
     for pool in late {
@@ -262,6 +264,7 @@ pub(crate) async fn start(
         Arc::clone(&clock),
     );
     let snapshot_schedules = Arc::new(snapshot_schedules.await?);
+    let drills = Drills::load(state.clone(), Arc::clone(&clock)).await?;
     let exports =
         Arc::new(Exports::new(Arc::clone(&pools), Arc::clone(&hosts_first), config.host_page_cache));
     hosts_first.set_precedence(stored_precedence(&state).await?);
@@ -335,6 +338,7 @@ pub(crate) async fn start(
         scrubs: Arc::new(scrubs),
         dedups: Arc::new(dedups),
         snapshot_schedules,
+        drills,
         exports,
         hosts,
         hosts_first,

@@ -11,6 +11,7 @@ use crate::accelerator::Accelerator;
 use crate::alarms::Alarms;
 use crate::blocking::Blocking;
 use crate::dedups::Dedups;
+use crate::drills::Drills;
 use crate::exports::Exports;
 use crate::hosts::Hosts;
 use crate::logging::Log;
@@ -50,6 +51,8 @@ pub(crate) struct Site {
     pub(crate) dedups: Arc<Dedups>,
     /// What takes snapshots by timetables.
     pub(crate) snapshot_schedules: Arc<SnapshotSchedules>,
+    /// Volumes of drills that go when nobody renews them.
+    pub(crate) drills: Drills,
     /// What hosts see.
     pub(crate) exports: Arc<Exports>,
     /// Who may open them over the network.

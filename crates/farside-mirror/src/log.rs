@@ -65,6 +65,11 @@ pub enum LogEvent {
     },
     /// The relationship is over; the volume stays.
     Delete,
+    /// A clone of the replica was tried.
+    Drill {
+        /// What came of it: result, recovery point and time.
+        outcome: String,
+    },
 }
 
 /// Who asked for a transfer.
@@ -116,6 +121,7 @@ impl LogEvent {
             LogEvent::End { bytes } => Some(bytes.to_string()),
             LogEvent::Abort { reason } => Some(reason.clone()),
             LogEvent::Rescue { snapshot } => Some(snapshot.clone()),
+            LogEvent::Drill { outcome } => Some(outcome.clone()),
             _ => None,
         }
     }
@@ -134,6 +140,7 @@ impl LogEvent {
             ("quiesce", _) => LogEvent::Quiesce,
             ("resume", _) => LogEvent::Resume,
             ("delete", _) => LogEvent::Delete,
+            ("drill", Some(outcome)) => LogEvent::Drill { outcome: outcome.into() },
             _ => return None,
         })
     }
@@ -152,6 +159,7 @@ impl LogEvent {
             LogEvent::Quiesce => "quiesce",
             LogEvent::Resume => "resume",
             LogEvent::Delete => "delete",
+            LogEvent::Drill { .. } => "drill",
         }
     }
 }
@@ -178,6 +186,7 @@ mod tests {
             LogEvent::Quiesce,
             LogEvent::Resume,
             LogEvent::Delete,
+            LogEvent::Drill { outcome: "the command succeeded".into() },
         ];
         for event in all {
             assert_eq!(LogEvent::parse(event.name(), event.detail().as_deref()), Some(event));

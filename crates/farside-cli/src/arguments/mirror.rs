@@ -386,6 +386,9 @@ pub struct DrillArguments {
     /// How long the command may take
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "10m", requires = "run")]
     pub timeout: Duration,
+    /// How long the clone stays after this program was killed
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "60s", requires = "run")]
+    pub lease: Duration,
 }
 
 /// A volume to be made in a pool that is known: its name, with or without the pool.

@@ -1,5 +1,7 @@
 //! Looks at mirrors, pools and peers, for the conditions to judge.
 
+use std::collections::hash_map::Entry;
+
 use farside_api::{Pool, PoolState};
 use farside_mirror::MirrorStatus;
 use farside_peer::PeerStatus;
@@ -72,12 +74,12 @@ async fn follow(
     let volume_bytes = status.current.as_ref().map_or(0, |current| current.size_bytes);
     let subject = status.relationship.destination.to_string();
     let is_acknowledged = book.lock().is_acknowledged(Kind::Ransomware, &subject);
-    if !histories.0.contains_key(&id) {
+    if let Entry::Vacant(vacant) = histories.0.entry(id) {
         let known = site.state.transfers_of(id, REPORTS_MAX).await.unwrap_or_else(|error| {
             tracing::warn!(volume = %status.relationship.destination, "alarms begin without the history of this mirror: {error}");
             Vec::new()
         });
-        histories.0.insert(id, History::read(&known, volume_bytes, is_acknowledged == Some(false)));
+        vacant.insert(History::read(&known, volume_bytes, is_acknowledged == Some(false)));
     }
     let Some(history) = histories.0.get_mut(&id) else { return };
     if is_acknowledged == Some(true) {

@@ -5,19 +5,21 @@
 
 use std::path::Path as FilePath;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::extract::{Path, State};
 use axum::routing::post;
 use axum::{Json, Router};
-use farside_api::{CloneSnapshot, Drill, ErrorBody, ErrorCode, StartDrill, Timestamp, Volume};
+use farside_api::{CloneSnapshot, Drill, DrillResult, ErrorBody, ErrorCode, StartDrill, Timestamp, Volume};
 use farside_engine::{VolumeName, is_label};
+use farside_mirror::{LogEntry, LogEvent};
 use farside_store::{CloneOf, NewClone, Pool, StoreError, VolumeStatus};
 
 use super::error::Body;
 use super::handler::{Answer, Shared};
 use super::volumes::{look, name_of, parse, rights_follow};
 use crate::convert;
+use crate::failure::Failure;
 use crate::site::Site;
 
 /// So many drills of one volume can begin in the same second without a name.
@@ -27,6 +29,8 @@ pub(super) fn routes() -> Router<Arc<Site>> {
     Router::new()
         .route("/volumes/{pool}/{volume}/snapshots/{snapshot}/clone", post(clone_snapshot))
         .route("/mirrors/{pool}/{volume}/drill", post(drill))
+        .route("/mirrors/{pool}/{volume}/drilled", post(drilled))
+        .route("/drills/{pool}/{volume}/renew", post(renew))
 }
 
 async fn clone_snapshot(
@@ -90,7 +94,57 @@ async fn drill(
         seconds = document.duration_seconds, "recovery drill: a writable clone of the replica was made"
     );
     rights_follow(&site, &name.pool, &pool).await;
+    if let Some(seconds) = request.lease_seconds {
+        let lease = Duration::try_from_secs_f64(seconds).unwrap_or_default();
+        site.drills.begin(&new.pool, made.uuid, lease).await.map_err(Failure::into_error_body)?;
+    }
     Ok(Json(document))
+}
+
+async fn renew(State(site): Shared, Path((pool, volume)): Path<(String, String)>) -> Answer<Volume> {
+    let name = name_of(pool, volume)?;
+    let document = look(&site, &name)?;
+    match site.drills.renew(document.uuid) {
+        true => Ok(Json(document)),
+        false => Err(ErrorBody::new(
+            ErrorCode::NotFound,
+            format!("{name} is not the volume of a drill that is renewed"),
+        )
+        .into()),
+    }
+}
+
+/// What came of a drill, for the log of the mirror.
+async fn drilled(
+    State(site): Shared,
+    Path((pool, volume)): Path<(String, String)>,
+    Body(drill): Body<Drill>,
+) -> Answer<Drill> {
+    let name = name_of(pool, volume)?;
+    let mirror = site.mirrors.mirror(&name)?;
+    let Some(run) = &drill.run else {
+        return Err(ErrorBody::new(ErrorCode::WrongUsage, "nothing was run").into());
+    };
+    let result = match run.result {
+        DrillResult::Ok => "the command succeeded",
+        DrillResult::Failed => "the command failed",
+        DrillResult::TimedOut => "the command took too long",
+        DrillResult::Interrupted => "the command was interrupted",
+    };
+    let outcome = format!(
+        "{result}; recovery point {} ({:.0} s old), recovery time {:.1} s",
+        drill.point, drill.age_seconds, run.recovery_seconds
+    );
+    let entry = LogEntry {
+        at: site.clock.now(),
+        volume: name,
+        relationship: mirror.status().relationship.id,
+        event: LogEvent::Drill { outcome },
+        kind: None,
+        transfer: None,
+    };
+    site.state.append_log(&entry).await.map_err(Failure::into_error_body)?;
+    Ok(Json(drill))
 }
 
 /// The new volume of a request. A clone shares blocks with its origin, so it lies in the same pool.

@@ -35,6 +35,8 @@ use crate::listen::attend;
 use crate::site::Site;
 use error::ApiError;
 
+pub(crate) use volumes::remove_unused;
+
 /// The control socket's routes. A request that has begun runs to its end, whether or not its client still waits: half a
 /// deletion would be worse than one nobody hears of. `requests` knows them all.
 pub(crate) fn control(site: Arc<Site>, requests: TaskTracker) -> Router {

@@ -226,11 +226,28 @@ async fn delete(
     if let Some(reason) = refused {
         return Err(ErrorBody::new(ErrorCode::Refused, reason).into());
     }
+    remove(&site, &name, &document).await?;
+    tracing::warn!(volume = %name, hosts = ?document.hosts, rights_ended = ?document.rights_of, "volume deleted on request");
+    Ok(Outcome::Done(document))
+}
+
+/// Deletes a volume that no mirror stands on and nobody has open.
+pub(crate) async fn remove_unused(site: &Site, name: &VolumeName) -> Result<(), ErrorBody> {
+    let document = look(site, name)?;
+    if site.mirrors.stands_on(name).await?.is_some() || site.exports.connections_to(name).all() > 0 {
+        return Err(ErrorBody::new(ErrorCode::Refused, format!("{name} is in use")));
+    }
+    remove(site, name, &document).await
+}
+
+/// Deletes a volume, and all that the site knows of it.
+async fn remove(site: &Site, name: &VolumeName, document: &Volume) -> Result<(), ErrorBody> {
     let pool = site.pools.get(&name.pool)?;
     let volume = name.volume.clone();
     // What a timetable has taken is pinned for it.
     site.snapshot_schedules.end(document.uuid).await?;
     site.blocking.run(move || pool.delete_volume(&volume)).await?;
+    site.drills.end(document.uuid).await;
     if let Err(error) = site.rights.end_with(&site.state, &[(name.clone(), document.uuid)]).await {
         // They hold for nobody else: the volume that they were on is no more.
         tracing::warn!(volume = %name, "the rights on the volume stay in the state database until a restart: {error}");
@@ -241,8 +258,7 @@ async fn delete(
     if let Err(error) = site.hosts.end_with(&[document.uuid]).await {
         tracing::warn!(volume = %name, "the rights of hosts on the volume stay in the state database: {error}");
     }
-    tracing::warn!(volume = %name, hosts = ?document.hosts, rights_ended = ?document.rights_of, "volume deleted on request");
-    Ok(Outcome::Done(document))
+    Ok(())
 }
 
 /// A volume as it is listed.

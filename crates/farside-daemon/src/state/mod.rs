@@ -8,6 +8,7 @@
 mod alarms;
 mod database;
 mod dedups;
+mod drills;
 mod hosts;
 mod kept_points;
 mod lines;

@@ -18,6 +18,8 @@ use crate::arguments::mirror::DrillArguments;
 use crate::arguments::names::VolumeName;
 use crate::quantities::{duration, time};
 
+/// So many times the daemon is told that the drill goes on before it would give it up.
+const RENEWALS: u32 = 4;
 /// A command that is told to end has so long before it is killed.
 const GRACE: Duration = Duration::from_secs(5);
 /// So long connections that the command left are waited for before its clone is given up.
@@ -33,6 +35,7 @@ pub(super) async fn run(context: &Context, arguments: DrillArguments) -> Result<
         name: arguments.new.map(in_pool),
         at: arguments.at,
         even_if_damaged: arguments.even_if_damaged,
+        lease_seconds: arguments.run.as_ref().map(|_| arguments.lease.as_secs_f64()),
     };
     let Some(command) = arguments.run else {
         let drill: Drill = context.client.post(&path, &request).await?;
@@ -45,7 +48,9 @@ pub(super) async fn run(context: &Context, arguments: DrillArguments) -> Result<
     let asked = Instant::now();
     let mut drill: Drill = context.client.post(&path, &request).await?;
     let began = Instant::now();
+    let renewal = tokio::spawn(renew(context.clone(), drill.name.clone(), arguments.lease / RENEWALS));
     let (result, status) = carry_out(&command, &drill, context.json, arguments.timeout, &mut endings).await;
+    renewal.abort();
     let (ran, recovered) = (began.elapsed(), asked.elapsed());
     let deleted = delete(context, &drill).await;
     drill.run = Some(DrillRun {
@@ -56,6 +61,11 @@ pub(super) async fn run(context: &Context, arguments: DrillArguments) -> Result<
         recovery_seconds: recovered.as_secs_f64(),
         deleted: deleted.is_ok(),
     });
+    // For the log of the mirror. Whoever asked has the report whatever becomes of that.
+    let drilled = ["mirrors", &replica.pool, &replica.volume, "drilled"];
+    if let Err(error) = context.client.post::<Drill>(&drilled, &drill).await {
+        eprintln!("farside: the drill is not in the log of the mirror: {}", error.message);
+    }
     context.show(&drill, |drill| tried(drill, ran, recovered));
     let error = match (how_it_failed(result, status, arguments.timeout), deleted) {
         (None, Ok(())) => return Ok(()),
@@ -72,6 +82,17 @@ pub(super) async fn run(context: &Context, arguments: DrillArguments) -> Result<
         .hint(format!("farside volume delete {} once nobody has it open", drill.name)),
     };
     Err(Failed { error, is_printed: context.json })
+}
+
+/// Says again and again that somebody runs the drill: a client that is killed leaves a volume that the daemon deletes.
+async fn renew(context: Context, name: String, every: Duration) {
+    let Some((pool, volume)) = name.split_once('/') else { return };
+    loop {
+        tokio::time::sleep(every).await;
+        // A daemon that is away is told when it is back.
+        let _ =
+            context.client.post::<Volume>(&["drills", pool, volume, "renew"], &serde_json::json!({})).await;
+    }
 }
 
 /// Signals that tell this program to end.
