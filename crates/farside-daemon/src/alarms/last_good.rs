@@ -81,11 +81,12 @@ fn nothing_text(volume: &VolumeName) -> String {
 
 fn figures(volume: &VolumeName, suspicion: &Suspicion) -> String {
     let Suspicion { updates, bytes, rate, usual_rate, saving, usual_saving, .. } = suspicion;
-    let percent = |part: f64| (part * 100.0).round().max(0.0);
+    // What did not get smaller may have got larger.
+    let percent = |part: f64| (part * 100.0).round() as u64;
     let mebibytes = |bytes: f64| bytes / f64::from(1 << 20);
     format!(
         "the source of {volume} looks as if it is being encrypted: {updates} {} changed {:.0} MiB, at {:.1} MiB/s where {:.2} are \
-         usual, and {:.0} % of that did not have to travel where {:.0} % are usual",
+         usual, and {} % of that did not have to travel where {} % are usual",
         if *updates == 1 { "update" } else { "updates in a row" },
         mebibytes(*bytes as f64),
         mebibytes(*rate),
