@@ -129,9 +129,12 @@ async fn notices_arrive_in_order_signed_and_again_until_they_are_taken() {
         seen.push(serde_json::from_str::<AlarmNotice>(body(&request)).unwrap());
     }
     assert_eq!(seen, [notice(1), notice(1), notice(1), notice(2)]);
-    while !state.notices().await.unwrap().is_empty() {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    let forgotten = async {
+        while !state.notices().await.unwrap().is_empty() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), forgotten).await.expect("what was taken is forgotten");
     posting.abort();
 }
 
