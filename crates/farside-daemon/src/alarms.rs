@@ -5,10 +5,10 @@
 //!  transfers that end ─────► history, signature (pure) ──┘                             webhook, command
 //! ```
 //!
-//! One task looks every [`LOOK_EVERY`] and owns what conditions remember. Guarantees: an alarm that is raised stays so across
+//! One task (`watch`) looks every two seconds and owns what conditions remember. Guarantees: an alarm that is raised stays so across
 //! restarts, and is told once. Telling holds up nothing: webhook and command have queues and tasks of their own.
 //!
-//! Read in this order: `kind`, `book`, `conditions`, `signature`; then `observe` and `history`, which hand them what there is;
+//! Read in this order: `kind`, `book`, `conditions`, `signature`; then `watch`, `observe` and `history`, which hand them what there is;
 //! then `webhook` and `command`.
 
 mod book;
@@ -20,6 +20,7 @@ mod last_good;
 mod observe;
 pub(crate) mod settings;
 mod signature;
+pub(crate) mod watch;
 mod webhook;
 
 use std::collections::BTreeMap;
@@ -30,24 +31,19 @@ use farside_api::{self as api, AlarmEvent, AlarmNotice, AlarmTest, ErrorBody, Er
 use farside_mirror::ClockReading;
 use farside_platform::{Clock, Timestamp};
 use parking_lot::Mutex;
+use tokio::sync::broadcast;
 use uuid::Uuid;
 
 use self::book::{Alarm, Book, Edge, OPEN_MAX};
 use self::command::Runner;
-use self::conditions::Conditions;
-use self::history::Histories;
+use self::conditions::{Conditions, Seen};
 use self::kind::Kind;
-use self::settings::AlarmsConfig;
+use self::settings::{AlarmsConfig, STORED_WITHIN};
 use self::webhook::Webhook;
 use crate::convert;
 use crate::failure::Failure;
-use crate::site::Site;
-use crate::state::{AlarmRow, State, StateError};
+use crate::state::{AlarmRow, EndedTransfer, State, StateError};
 
-/// How often the site is looked at.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
-/// How long the state database is waited for: a disk that does not answer must not keep alarms from being told.
-const STORED_WITHIN: Duration = Duration::from_secs(10);
 /// How long a cleared alarm is kept.
 const KEPT_FOR: Duration = Duration::from_secs(30 * 86_400);
 
@@ -230,30 +226,29 @@ impl Alarms {
         tokio::join!(post, run);
     }
 
-    /// Looks at the site for as long as it lives.
-    pub(crate) async fn keep_looking(&self, site: &Site) {
-        let mut ended = self.state.transfers_ended();
-        let mut histories = Histories::default();
-        let mut conditions = Conditions::default();
-        let mut is_full = false;
-        loop {
-            let seen = observe::look(site, &mut histories, &mut ended, &self.book).await;
-            let now = ClockReading::of(&*self.clock);
-            let findings = conditions.look(now.monotonic, &seen, &self.config.limits);
-            let (edges, open) = {
-                let mut book = self.book.lock();
-                let edges = book.look(now, findings, |kind| self.config.times(kind));
-                (edges, book.open().len())
-            };
-            for edge in &edges {
-                self.tell(edge).await;
-            }
-            if open >= OPEN_MAX && !is_full {
-                tracing::error!("{open} alarms are raised; no further ones are until some are over");
-            }
-            is_full = open >= OPEN_MAX;
-            tokio::time::sleep(LOOK_EVERY).await;
+    /// Transfers that end from now on.
+    pub(crate) fn transfers_ended(&self) -> broadcast::Receiver<EndedTransfer> {
+        self.state.transfers_ended()
+    }
+
+    /// Whether an alarm of this kind is raised, and if so, whether somebody knows.
+    pub(crate) fn is_acknowledged(&self, kind: Kind, subject: &str) -> Option<bool> {
+        self.book.lock().is_acknowledged(kind, subject)
+    }
+
+    /// Judges what was seen, and tells what is new. Answers whether no further alarm can be raised until some are over.
+    pub(crate) async fn judge(&self, seen: &Seen, conditions: &mut Conditions) -> bool {
+        let now = ClockReading::of(&*self.clock);
+        let findings = conditions.look(now.monotonic, seen, &self.config.limits);
+        let (edges, open) = {
+            let mut book = self.book.lock();
+            let edges = book.look(now, findings, |kind| self.config.times(kind));
+            (edges, book.open().len())
+        };
+        for edge in &edges {
+            self.tell(edge).await;
         }
+        open >= OPEN_MAX
     }
 
     async fn tell(&self, edge: &Edge) {

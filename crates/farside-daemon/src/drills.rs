@@ -7,21 +7,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use farside_engine::VolumeName;
 use farside_platform::Clock;
 use parking_lot::Mutex;
 use uuid::Uuid;
 
-use crate::http::remove_unused;
-use crate::site::Site;
 use crate::state::{State, StateError};
 
 /// So long a drill stays without being renewed, at least and at most, and after the daemon has started.
 const LEASE_MIN: Duration = Duration::from_secs(1);
 const LEASE_MAX: Duration = Duration::from_secs(3600);
 const LEASE_AT_START: Duration = Duration::from_secs(60);
-/// How often somebody looks.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The drills of this site that are renewed.
 pub(crate) struct Drills {
@@ -76,7 +71,8 @@ impl Drills {
         }
     }
 
-    fn expired(&self) -> Vec<(Uuid, String)> {
+    /// What nobody has renewed in time: volume and pool.
+    pub(crate) fn expired(&self) -> Vec<(Uuid, String)> {
         let now = self.clock.monotonic();
         let leases = self.leases.lock();
         leases
@@ -84,31 +80,5 @@ impl Drills {
             .filter(|(_, lease)| lease.until <= now)
             .map(|(id, lease)| (*id, lease.pool.clone()))
             .collect()
-    }
-}
-
-/// Deletes what nobody renews, for as long as the site lives.
-pub(crate) async fn run(site: Arc<Site>) {
-    loop {
-        tokio::time::sleep(LOOK_EVERY).await;
-        for (volume, pool_name) in site.drills.expired() {
-            // What cannot be looked at now is looked at again.
-            let Ok(pool) = site.pools.get(&pool_name) else { continue };
-            let found = pool.volumes().into_iter().find(|found| found.uuid == volume);
-            let Some(found) = found else {
-                site.drills.end(volume).await;
-                continue;
-            };
-            let name = VolumeName { pool: pool_name, volume: found.name };
-            match remove_unused(&site, &name).await {
-                Ok(()) => tracing::warn!(
-                    volume = %name,
-                    "deleted the volume of a drill: the client that ran its command has ended without doing so"
-                ),
-                Err(error) => {
-                    tracing::debug!(volume = %name, "the volume of a drill stays for now: {}", error.message)
-                }
-            }
-        }
     }
 }

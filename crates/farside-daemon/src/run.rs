@@ -19,11 +19,11 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::accelerator::{self, Accelerator, AcceleratorParts};
-use crate::alarms::Alarms;
+use crate::alarms::{Alarms, watch};
 use crate::blocking::Blocking;
 use crate::data_dir::DataDir;
 use crate::dedups::Dedups;
-use crate::drills::{self, Drills};
+use crate::drills::Drills;
 use crate::error::DaemonError;
 use crate::exports::Exports;
 use crate::hosts::{Door, Hosts, Trust};
@@ -111,7 +111,7 @@ async fn serve(config: Config, log: Log, for_hosts: &Handle) -> Result<(), Daemo
     requests.spawn(stop.clone().run_until_cancelled_owned(pools.keep_looking_at_paths()));
     let pools = Arc::clone(&site.pools);
     requests.spawn(stop.clone().run_until_cancelled_owned(pools.keep_looking_at_room()));
-    requests.spawn(stop.clone().run_until_cancelled_owned(drills::run(Arc::clone(&site))));
+    requests.spawn(stop.clone().run_until_cancelled_owned(http::end_drills(Arc::clone(&site))));
     let timetables = Arc::clone(&site.snapshot_schedules);
     requests.spawn(stop.clone().run_until_cancelled_owned(timetables.run()));
     for pool in late {
@@ -119,9 +119,8 @@ async fn serve(config: Config, log: Log, for_hosts: &Handle) -> Result<(), Daemo
             .spawn(stop.clone().run_until_cancelled_owned(known_pools::open_late(Arc::clone(&site), pool)));
     }
     let watched = Arc::clone(&site);
-    requests.spawn(
-        stop.clone().run_until_cancelled_owned(async move { watched.alarms.keep_looking(&watched).await }),
-    );
+    requests
+        .spawn(stop.clone().run_until_cancelled_owned(async move { watch::keep_looking(&watched).await }));
     let told = Arc::clone(&site);
     requests
         .spawn(stop.clone().run_until_cancelled_owned(async move { told.alarms.keep_delivering().await }));

@@ -19,6 +19,7 @@ mod role_change;
 mod room_wait;
 mod rotation;
 mod status;
+mod timing;
 mod upstream;
 
 pub(crate) use announcements::{newest_in, swap_message};

@@ -5,7 +5,6 @@
 //! be written, resized, rolled back, mirrored or deleted, and what both have is freed when the last of them goes.
 
 use farside_format::catalog::{self, Change, CloneVolume, Volume};
-use farside_platform::Timestamp;
 use uuid::Uuid;
 
 use crate::error::{Result, StoreError};
@@ -34,33 +33,6 @@ pub struct NewClone {
     pub name: String,
     /// Also if part of the snapshot is known not to be readable.
     pub even_if_damaged: bool,
-}
-
-/// The snapshot that a clone began as.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Origin {
-    /// Name of its volume; what it was called when the clone was made, if it was deleted since.
-    pub volume: String,
-    /// Name of the snapshot, likewise.
-    pub snapshot: String,
-    /// When the data was so.
-    pub created_at: Timestamp,
-    /// Whether the snapshot is still there. The clone does not need it.
-    pub exists: bool,
-}
-
-impl Origin {
-    pub(crate) fn of(state: &State, origin: &catalog::Origin) -> Origin {
-        let volume = state.versions.volume_numbered(origin.volume);
-        let snapshot = state.versions.snapshot_identified(origin.volume, &origin.snapshot);
-        let name_now = snapshot.and_then(|version| version.snapshot.as_ref()).map(|s| &s.name);
-        Origin {
-            volume: volume.map_or(&origin.volume_name, |found| &found.name).clone(),
-            snapshot: name_now.unwrap_or(&origin.snapshot_name).clone(),
-            created_at: Timestamp(origin.created_at),
-            exists: snapshot.is_some(),
-        }
-    }
 }
 
 impl Pool {

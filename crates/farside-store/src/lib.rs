@@ -46,6 +46,7 @@ mod main_line;
 mod merging;
 mod near;
 mod nodes;
+mod origin;
 mod owner_counts;
 mod point;
 mod pool;
@@ -75,7 +76,7 @@ mod write_out;
 pub use adopt::{WANTED_MAX, Wanted};
 pub use capacity::{Room, WRITE_NEEDS_BYTES};
 pub use claim::ClaimOptions;
-pub use clones::{CloneOf, NewClone, Origin};
+pub use clones::{CloneOf, NewClone};
 pub use dedup::{
     DEDUP_INDEX_BYTES, Dedup, DedupCount, DedupFigures, DedupIndex, DedupPosition, DedupSavings, DedupUndo,
     DedupUndone,
@@ -89,6 +90,7 @@ pub use handle::{
 pub use journal_load::{STEPS_MAX as JOURNAL_STEPS_MAX, UNPROVEN_RECORDS as UNPROVEN_RECORDS_MAX};
 pub use known_data::KnownDataStatus;
 pub use limits::{Autogrow, VolumeFill, VolumeLimits};
+pub use origin::Origin;
 pub use pool::{Counters, Pool, PoolOptions};
 pub use recovery::{identity, occupants};
 pub use scrub::{

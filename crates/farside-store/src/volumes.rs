@@ -8,9 +8,9 @@ use farside_format::{ContentRoot, ContentRoot as Root};
 use farside_platform::{BLOCK_BYTES, Timestamp};
 use uuid::Uuid;
 
-use crate::clones::Origin;
 use crate::error::{Result, StoreError};
 use crate::limits::VolumeLimits;
+use crate::origin::Origin;
 use crate::pool::{Pool, State, admit_change};
 use crate::space::SpaceClass;
 use crate::versions::{VOLUME_BYTES_MAX, VersionState, blocks};

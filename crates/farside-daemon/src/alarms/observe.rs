@@ -7,11 +7,9 @@ use farside_mirror::MirrorStatus;
 use farside_peer::PeerStatus;
 use farside_platform::Timestamp;
 use farside_transfer::{Phase, Progress};
-use parking_lot::Mutex;
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::TryRecvError;
 
-use super::book::Book;
 use super::conditions::{DrivenSeen, MirrorSeen, PeerSeen, PoolKnown, PoolSeen, Seen, TransferSeen, due};
 use super::history::{Histories, History, REPORTS_MAX};
 use super::kind::Kind;
@@ -24,7 +22,6 @@ pub(super) async fn look(
     site: &Site,
     histories: &mut Histories,
     ended: &mut broadcast::Receiver<EndedTransfer>,
-    book: &Mutex<Book>,
 ) -> Seen {
     // Before the mirrors are looked at: a transfer belongs to one of them.
     let ended = drain(ended);
@@ -32,7 +29,7 @@ pub(super) async fn look(
     let now = site.clock.now();
     histories.0.retain(|id, _| statuses.iter().any(|status| status.relationship.id == *id));
     for status in &statuses {
-        follow(site, histories, status, &ended, book).await;
+        follow(site, histories, status, &ended).await;
     }
     let mut mirrors: Vec<MirrorSeen> =
         statuses.iter().map(|status| mirror(site, histories, status, now)).collect();
@@ -63,17 +60,11 @@ fn drain(ended: &mut broadcast::Receiver<EndedTransfer>) -> Vec<EndedTransfer> {
 }
 
 /// Brings the history of a mirror up to date.
-async fn follow(
-    site: &Site,
-    histories: &mut Histories,
-    status: &MirrorStatus,
-    ended: &[EndedTransfer],
-    book: &Mutex<Book>,
-) {
+async fn follow(site: &Site, histories: &mut Histories, status: &MirrorStatus, ended: &[EndedTransfer]) {
     let id = status.relationship.id;
     let volume_bytes = status.current.as_ref().map_or(0, |current| current.size_bytes);
     let subject = status.relationship.destination.to_string();
-    let is_acknowledged = book.lock().is_acknowledged(Kind::Ransomware, &subject);
+    let is_acknowledged = site.alarms.is_acknowledged(Kind::Ransomware, &subject);
     if let Entry::Vacant(vacant) = histories.0.entry(id) {
         let known = site.state.transfers_of(id, REPORTS_MAX).await.unwrap_or_else(|error| {
             tracing::warn!(volume = %status.relationship.destination, "alarms begin without the history of this mirror: {error}");

@@ -21,6 +21,8 @@ const FAILING_TRANSFERS: u32 = 3;
 const CLEAR_AFTER: Duration = Duration::from_secs(60);
 /// What is measured anew with each look must hold for so long before it is raised.
 const RAISE_AFTER: Duration = Duration::from_secs(10);
+/// How long the state database is waited for: a disk that does not answer must not keep alarms from being told.
+pub(super) const STORED_WITHIN: Duration = Duration::from_secs(10);
 /// A command that takes longer is killed.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
 /// And so long it may be given.

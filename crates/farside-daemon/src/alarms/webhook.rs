@@ -24,7 +24,7 @@ use tokio::sync::Notify;
 use tokio_rustls::TlsConnector;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::STORED_WITHIN;
+use super::settings::STORED_WITHIN;
 use super::settings::WebhookConfig;
 use crate::convert;
 use crate::state::State;

@@ -17,11 +17,13 @@ use farside_store::{CloneOf, NewClone, Pool, StoreError, VolumeStatus};
 
 use super::error::Body;
 use super::handler::{Answer, Shared};
-use super::volumes::{look, name_of, parse, rights_follow};
+use super::volumes::{look, name_of, parse, remove_unused, rights_follow};
 use crate::convert;
 use crate::failure::Failure;
 use crate::site::Site;
 
+/// How often somebody looks whether drills are renewed.
+const DRILLS_LOOKED_AT_EVERY: Duration = Duration::from_secs(1);
 /// So many drills of one volume can begin in the same second without a name.
 const DRILLS_A_SECOND: u32 = 100;
 
@@ -111,6 +113,32 @@ async fn renew(State(site): Shared, Path((pool, volume)): Path<(String, String)>
             format!("{name} is not the volume of a drill that is renewed"),
         )
         .into()),
+    }
+}
+
+/// Deletes the volumes of drills that nobody renews, for as long as the site lives.
+pub(crate) async fn end_drills(site: Arc<Site>) {
+    loop {
+        tokio::time::sleep(DRILLS_LOOKED_AT_EVERY).await;
+        for (volume, pool_name) in site.drills.expired() {
+            // What cannot be looked at now is looked at again.
+            let Ok(pool) = site.pools.get(&pool_name) else { continue };
+            let found = pool.volumes().into_iter().find(|found| found.uuid == volume);
+            let Some(found) = found else {
+                site.drills.end(volume).await;
+                continue;
+            };
+            let name = VolumeName { pool: pool_name, volume: found.name };
+            match remove_unused(&site, &name).await {
+                Ok(()) => tracing::warn!(
+                    volume = %name,
+                    "deleted the volume of a drill: the client that ran its command has ended without doing so"
+                ),
+                Err(error) => {
+                    tracing::debug!(volume = %name, "the volume of a drill stays for now: {}", error.message)
+                }
+            }
+        }
     }
 }
 

@@ -35,7 +35,7 @@ use crate::listen::attend;
 use crate::site::Site;
 use error::ApiError;
 
-pub(crate) use volumes::remove_unused;
+pub(crate) use clones::end_drills;
 
 /// The control socket's routes. A request that has begun runs to its end, whether or not its client still waits: half a
 /// deletion would be worse than one nobody hears of. `requests` knows them all.

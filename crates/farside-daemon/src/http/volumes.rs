@@ -232,7 +232,7 @@ async fn delete(
 }
 
 /// Deletes a volume that no mirror stands on and nobody has open.
-pub(crate) async fn remove_unused(site: &Site, name: &VolumeName) -> Result<(), ErrorBody> {
+pub(super) async fn remove_unused(site: &Site, name: &VolumeName) -> Result<(), ErrorBody> {
     let document = look(site, name)?;
     if site.mirrors.stands_on(name).await?.is_some() || site.exports.connections_to(name).all() > 0 {
         return Err(ErrorBody::new(ErrorCode::Refused, format!("{name} is in use")));

@@ -14,8 +14,8 @@ use sqlx::{AssertSqlSafe, Connection, SqlSafeStr};
 use tokio::sync::{broadcast, watch};
 use tokio::time::Instant;
 
+use super::ended_transfers::{ENDED_MAX, EndedTransfer};
 use super::lines::Lines;
-use super::transfers::{ENDED_MAX, EndedTransfer};
 
 /// How long a statement waits for a lock: only another process (a person with `sqlite3`) can hold one.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);

@@ -7,6 +7,7 @@ use farside_transfer::TransferReport;
 use tokio::sync::broadcast;
 use uuid::Uuid;
 
+use super::ended_transfers::EndedTransfer;
 use super::log::LOST_LINES;
 use super::rows::nanoseconds;
 use super::{State, StateError};
@@ -15,16 +16,6 @@ use crate::convert;
 /// Transfers kept for each relationship; the oldest go first. A mirror that is updated every second writes as many
 /// in under three hours, and some 10 MB of rows.
 const HISTORY_MAX: i64 = 10_000;
-
-/// Transfers that have ended and that who follows them has not looked at yet, at most.
-pub(super) const ENDED_MAX: usize = 1024;
-
-/// A transfer that has ended here.
-#[derive(Clone, Debug)]
-pub(crate) struct EndedTransfer {
-    pub(crate) relationship: Uuid,
-    pub(crate) report: Arc<TransferReport>,
-}
 
 impl State {
     /// Follows transfers that end: those that come after this call.

@@ -26,6 +26,7 @@ use super::inspect::{Inspected, inspect};
 use super::late_acknowledgement::LateAcknowledgement;
 use super::room_wait::RoomWait;
 use super::status::{MirrorStatus, Published};
+use super::timing::Timing;
 use crate::error::{MirrorError, blocking};
 use crate::limits::SCHEDULED_LINK_WAIT;
 use crate::log::{LogEvent, RequestedBy};
@@ -34,7 +35,6 @@ use crate::set_back;
 use crate::state::{Action, Event, RelationshipState, Work};
 use crate::store::{Relationship, SwapMark};
 use activity::Activity;
-use timing::Timing;
 
 /// How the driver and its handles are connected.
 pub(super) struct Ports {

@@ -102,7 +102,7 @@ fn late(mirror: &Mirror, most: Option<f64>) -> Result<f64, String> {
 }
 
 /// How late a mirror may be if nobody says.
-pub(in crate::commands) fn most_of(mirror: &Mirror) -> f64 {
+pub(crate) fn most_of(mirror: &Mirror) -> f64 {
     let interval = mirror.schedule.as_deref().and_then(|schedule| schedule.strip_prefix("every "));
     let interval = interval.and_then(|text| parse_duration(text).ok());
     match (mirror.objective_seconds, interval) {
