@@ -302,6 +302,11 @@ fn a_source_that_is_encrypted_is_told_and_the_last_good_point_is_held() {
     eventually("a person ends it", || raised(&pair.b, "ransomware").is_empty());
     eventually("that is posted", || server.events("ransomware") == ["raised", "cleared"]);
     assert!(held(&pair), "what is held is a person's to let go");
+    // It is in the history still, and usual.
+    assert_eq!(pair.b.stop(), Some(0));
+    pair.b.restart();
+    std::thread::sleep(Duration::from_secs(5));
+    assert_eq!(server.events("ransomware"), ["raised", "cleared"]);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use farside_platform::Timestamp;
 use farside_transfer::{TransferReport, TransferResult};
 use uuid::Uuid;
 
@@ -28,14 +29,20 @@ pub(super) struct History {
 }
 
 impl History {
-    /// From the newest transfers, newest first. With `is_suspected` a person has not said yet that what looked unusual is usual.
-    pub(super) fn read(newest_first: &[TransferReport], volume_bytes: u64, is_suspected: bool) -> History {
+    /// From the newest transfers, newest first. Updates until `usual_until` are usual, whatever they look like. Answers what was
+    /// suspicious since.
+    pub(super) fn read(
+        newest_first: &[TransferReport],
+        volume_bytes: u64,
+        usual_until: Timestamp,
+    ) -> (History, Option<Suspicion>) {
         let mut history = History::default();
         for report in newest_first.iter().rev() {
             history.count(report);
         }
-        history.watch = Watch::from_history(newest_first.iter().rev(), volume_bytes, is_suspected);
-        history
+        let (watch, suspicion) = Watch::from_history(newest_first.iter().rev(), volume_bytes, usual_until);
+        history.watch = watch;
+        (history, suspicion)
     }
 
     /// Takes up a transfer that has ended. Answers when the mirror's updates become suspicious with it.
@@ -82,7 +89,6 @@ impl History {
 
 #[cfg(test)]
 mod tests {
-    use farside_platform::Timestamp;
     use farside_transfer::TransferKind;
 
     use super::*;
@@ -122,7 +128,7 @@ mod tests {
         use TransferResult::{Aborted, Failed, Ok};
         let newest_first =
             [report(5, Failed), report(4, Aborted), report(3, Failed), report(2, Ok), report(1, Failed)];
-        let mut history = History::read(&newest_first, 1 << 30, false);
+        let (mut history, _) = History::read(&newest_first, 1 << 30, Timestamp(0));
         assert_eq!(history.failures, Failures { in_a_row: 2, last: Some("reason 5".into()) });
         // It ended while the history was read.
         history.note(&report(5, Failed), 1 << 30);
@@ -136,7 +142,8 @@ mod tests {
 
     #[test]
     fn what_was_suspected_before_a_restart_is_until_a_person_settles_it() {
-        let mut history = History::read(&[], 1 << 30, true);
+        let (mut history, _) = History::read(&[], 1 << 30, Timestamp(0));
+        history.watch.suspect();
         assert_eq!(history.signature(), Signature::StillSuspected);
         history.suspected = Some("m".into());
         assert_eq!(history.signature(), Signature::Suspected { message: "m".into() });

@@ -1,6 +1,7 @@
 //! Looks at mirrors, pools and peers, for the conditions to judge.
 
 use std::collections::hash_map::Entry;
+use std::time::Duration;
 
 use farside_api::{Pool, PoolState};
 use farside_mirror::MirrorStatus;
@@ -16,6 +17,9 @@ use super::kind::Kind;
 use super::last_good;
 use crate::site::Site;
 use crate::state::EndedTransfer;
+
+/// Suspicious updates that are older when the daemon starts, and of which nothing is raised, are no news.
+const OLD: Duration = Duration::from_secs(86_400);
 
 /// All that is there.
 pub(super) async fn look(
@@ -70,7 +74,17 @@ async fn follow(site: &Site, histories: &mut Histories, status: &MirrorStatus, e
             tracing::warn!(volume = %status.relationship.destination, "alarms begin without the history of this mirror: {error}");
             Vec::new()
         });
-        vacant.insert(History::read(&known, volume_bytes, is_acknowledged == Some(false)));
+        let usual_until = usual_until(site, &subject, is_acknowledged.is_some()).await;
+        let (mut history, suspicion) = History::read(&known, volume_bytes, usual_until);
+        match (is_acknowledged, suspicion) {
+            // It ended before anybody looked: while the daemon ended, or in the first seconds of a mirror.
+            (None, Some(suspicion)) => {
+                history.suspected = Some(last_good::hold(site, status, &suspicion).await)
+            }
+            (Some(false), _) => history.watch.suspect(),
+            _ => {}
+        }
+        vacant.insert(history);
     }
     let Some(history) = histories.0.get_mut(&id) else { return };
     if is_acknowledged == Some(true) {
@@ -81,6 +95,15 @@ async fn follow(site: &Site, histories: &mut Histories, status: &MirrorStatus, e
             history.suspected = Some(last_good::hold(site, status, &suspicion).await);
         }
     }
+}
+
+/// Until when updates of a mirror are usual: until a person has said so last; and where nothing is raised, what is older than a day.
+async fn usual_until(site: &Site, subject: &str, is_raised: bool) -> Timestamp {
+    let acknowledged = site.state.acknowledged_until(Kind::Ransomware.name(), subject).await;
+    let acknowledged = acknowledged.unwrap_or_default().unwrap_or_default();
+    let old = u64::try_from(OLD.as_nanos()).unwrap_or(u64::MAX);
+    let day_ago = Timestamp(site.clock.now().0.saturating_sub(old));
+    if is_raised { acknowledged } else { acknowledged.max(day_ago) }
 }
 
 fn mirror(site: &Site, histories: &Histories, status: &MirrorStatus, now: Timestamp) -> MirrorSeen {

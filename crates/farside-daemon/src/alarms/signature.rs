@@ -118,21 +118,27 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// From what is known of a mirror, oldest first. With `is_suspected` a person has not said yet that what looked unusual is
-    /// usual.
+    /// From what is known of a mirror, oldest first. What ended until `usual_until` is usual, whatever it looks like. Answers what was
+    /// suspicious since, if it was: nobody may have been told.
     pub(crate) fn from_history<'a>(
         reports: impl IntoIterator<Item = &'a TransferReport>,
         volume_bytes: u64,
-        is_suspected: bool,
-    ) -> Watch {
-        let mut watch = Watch::default();
+        usual_until: Timestamp,
+    ) -> (Watch, Option<Suspicion>) {
+        let (mut watch, mut suspicion) = (Watch::default(), None);
         for report in reports {
-            if watch.note(report, volume_bytes).is_some() && !is_suspected {
-                watch.settle();
+            match watch.note(report, volume_bytes) {
+                Some(_) if report.ended_at <= usual_until => watch.settle(),
+                Some(found) => suspicion = Some(found),
+                None => {}
             }
         }
-        watch.is_suspected = is_suspected;
-        watch
+        (watch, suspicion)
+    }
+
+    /// What is known is suspected: it was told before this process began.
+    pub(crate) fn suspect(&mut self) {
+        self.is_suspected = true;
     }
 
     /// Whether what a person has not called usual looks like encryption.

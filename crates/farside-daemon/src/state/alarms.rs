@@ -2,7 +2,7 @@
 
 use farside_platform::Timestamp;
 
-use super::rows::{from_row, nanoseconds};
+use super::rows::{from_row, nanoseconds, time};
 use super::{State, StateError};
 
 /// Cleared alarms that are kept; the oldest go first.
@@ -51,6 +51,22 @@ impl State {
         )
         .fetch_all(&self.readers)
         .await?)
+    }
+
+    /// When a person has last acknowledged an alarm of this kind and subject that is over.
+    pub(crate) async fn acknowledged_until(
+        &self,
+        kind: &str,
+        subject: &str,
+    ) -> Result<Option<Timestamp>, StateError> {
+        let at: Option<i64> = sqlx::query_scalar(
+            "SELECT max(acknowledged_at) FROM alarms WHERE kind = ? AND subject = ? AND cleared_at IS NOT NULL",
+        )
+        .bind(kind)
+        .bind(subject)
+        .fetch_one(&self.readers)
+        .await?;
+        Ok(at.map(time))
     }
 
     /// The first number that no alarm here has, or had.
@@ -161,6 +177,10 @@ mod tests {
         );
         assert_eq!(state.open_alarms().await.unwrap(), [row(3, None)]);
         assert_eq!(state.next_alarm_id().await.unwrap(), 5);
+        let known = AlarmRow { acknowledged_at: Some(35), ..row(4, Some(40)) };
+        state.keep_alarm(&known).await.unwrap();
+        let until = async |subject: &str| state.acknowledged_until("peer-gone", subject).await.unwrap();
+        assert_eq!((until("north").await, until("south").await), (Some(Timestamp(35)), None));
     }
 
     #[tokio::test]

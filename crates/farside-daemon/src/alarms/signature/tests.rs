@@ -266,17 +266,22 @@ fn a_restart_forgets_nothing() {
     let mut reports: Vec<TransferReport> =
         (0..60).map(|n| volume.ordinary(&mut random, f64::from(n) * 60.0)).collect();
     let cipher = |n: u32| update(f64::from(n) * 60.0, 4e9, 0.0);
-    let mut watch = Watch::from_history(&reports, VOLUME, false);
-    assert!(watch.note(&cipher(60), VOLUME).is_some());
+    let (mut watch, nothing) = Watch::from_history(&reports, VOLUME, Timestamp(0));
+    assert_eq!(nothing, None);
+    let told = watch.note(&cipher(60), VOLUME);
+    assert!(told.is_some());
     reports.push(cipher(60));
-    // Still suspected: not told again, and not usual.
-    let mut watch = Watch::from_history(&reports, VOLUME, true);
+    reports.push(volume.ordinary(&mut random, 3660.0));
+    // Whether it was told or not: it is found, is suspected, and not usual.
+    let (mut watch, found) = Watch::from_history(&reports, VOLUME, Timestamp(0));
+    assert_eq!(found, told);
     assert!(watch.is_suspected());
-    assert_eq!(watch.note(&cipher(61), VOLUME), None);
+    assert_eq!(watch.note(&cipher(62), VOLUME), None);
     assert!(watch.history.iter().all(|figures| figures.saving.is_none_or(|saving| saving > 0.3)));
     // A person has said that it is.
-    let mut watch = Watch::from_history(&reports, VOLUME, false);
+    let (mut watch, nothing) = Watch::from_history(&reports, VOLUME, cipher(60).ended_at);
+    assert_eq!(nothing, None);
     assert!(!watch.is_suspected());
-    assert_eq!(watch.note(&cipher(61), VOLUME), None);
-    assert_eq!(watch.history.len(), 61);
+    assert_eq!(watch.note(&cipher(62), VOLUME), None);
+    assert_eq!(watch.history.len(), 62);
 }
