@@ -35,6 +35,8 @@ pub const OBJECTIVE_MIN: Duration = Duration::from_secs(2);
 pub const OBJECTIVE_RETRIES: u32 = 4;
 /// Part of an objective that is kept back for what no forecast knows.
 pub const OBJECTIVE_MARGIN: f64 = 0.1;
+/// The same while nobody has seen an update of the mirror.
+pub const OBJECTIVE_MARGIN_UNKNOWN: f64 = 0.5;
 /// Updates that a mirror learns from: at an objective of a minute a quarter of an hour.
 pub const PACE_UPDATES: usize = 16;
 /// Longest timetable (the five fields), bytes.

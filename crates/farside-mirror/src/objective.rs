@@ -5,12 +5,13 @@
 //! update that takes `f + s · period`, the period may be `(O − f) / (1 + s)`. Both figures are learnt from the mirror's own updates:
 //! `f` from the quickest, `s` from the slow ones, since an objective is about these. Waiting for a session or a turn is part
 //! of `f`, as long as it is for the slow ones. A tenth of the objective is kept back. An update begins as late as that allows: the longer the period,
-//! the more of what was overwritten twice need not travel. Pure: no clock, no I/O.
+//! the more of what was overwritten twice need not travel. Of a mirror whose updates nobody has seen yet half of the objective is
+//! kept back: hundreds that begin together wait for each other. Pure: no clock, no I/O.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::limits::{EVERY_MIN, OBJECTIVE_MARGIN, PACE_UPDATES};
+use crate::limits::{EVERY_MIN, OBJECTIVE_MARGIN, OBJECTIVE_MARGIN_UNKNOWN, PACE_UPDATES};
 
 /// One update that went well.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,7 +82,8 @@ impl Pace {
     pub fn forecast(&self, objective: Duration) -> Forecast {
         let (fixed, slope) = self.figures();
         let takes = |period: f64| fixed.as_secs_f64() + slope * period;
-        let aim = objective.as_secs_f64() * (1.0 - OBJECTIVE_MARGIN);
+        let margin = if self.is_known() { OBJECTIVE_MARGIN } else { OBJECTIVE_MARGIN_UNKNOWN };
+        let aim = objective.as_secs_f64() * (1.0 - margin);
         let wanted = ((aim - fixed.as_secs_f64()) / (1.0 + slope)).max(EVERY_MIN.as_secs_f64());
         // One begins when the one before has ended: a period is no shorter than an update takes.
         let period = match takes(wanted) <= wanted {
@@ -151,9 +153,9 @@ mod tests {
     #[test]
     fn an_unknown_mirror_begins_with_its_margin() {
         let forecast = Pace::default().forecast(s(30.0));
-        assert_eq!((forecast.period, forecast.takes), (s(27.0), s(0.0)));
+        assert_eq!((forecast.period, forecast.takes), (s(15.0), s(0.0)));
         assert!(forecast.meets(s(30.0)) && shortfall(s(30.0), &Pace::default()).is_none());
-        assert_eq!(begins_at(s(30.0), &Pace::default(), s(100.0)), s(127.0));
+        assert_eq!(begins_at(s(30.0), &Pace::default(), s(100.0)), s(115.0));
         // Never more often than a schedule may be.
         assert_eq!(Pace::default().forecast(s(1.0)).period, EVERY_MIN);
     }
