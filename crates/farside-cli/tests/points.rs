@@ -161,6 +161,117 @@ fn snapshots_by_a_timetable_freeze_their_application_and_let_old_ones_go() {
 }
 
 #[test]
+fn nothing_stays_frozen_whatever_is_changed_meanwhile() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    let mut site = Site::new(&dir.join("a"), "a");
+    std::fs::create_dir_all(&site.dir).unwrap();
+    let (freeze, thaw, seen) = (dir.join("freeze"), dir.join("thaw"), dir.join("seen"));
+    script(&freeze, &format!("echo frozen >> {0}; sleep 20; echo late >> {0}", seen.display()));
+    script(&thaw, &format!("echo \"thawed $FARSIDE_VOLUMES\" >> {}", seen.display()));
+    let hook = |name: &str| {
+        format!(
+            "[hooks.{name}]\nfreeze = ['{}']\nthaw = ['{}']\ntimeout = '1m'\n",
+            freeze.display(),
+            thaw.display()
+        )
+    };
+    std::fs::write(site.dir.join("farside.toml"), hook("db")).unwrap();
+    site.restart();
+    site.ok(&format!("pool create p --path {} --size 64M", dir.join("p.pool").display()));
+    site.ok("volume create p/v --size 4M");
+    let text = || std::fs::read_to_string(&seen).unwrap_or_default();
+    let frozen = || {
+        std::fs::write(&seen, "").unwrap();
+        eventually("it is frozen", || text().contains("frozen"));
+        Instant::now()
+    };
+    // Its end, another timetable, the end of its volume, a stop: each ends the freeze, and comes after the thaw.
+    let all = "snapshot schedule p/v --every 1s --keep last=2 --hook db";
+    for change in
+        ["snapshot schedule p/v --off", "snapshot schedule p/v --hook none", "volume delete p/v --yes"]
+    {
+        site.ok(all);
+        let begun = frozen();
+        site.ok(change);
+        assert!(begun.elapsed() < Duration::from_secs(15), "{change}");
+        assert!(text().trim().ends_with("thawed p/v"), "{change}: {}", text());
+    }
+    assert!(site.ok("snapshot schedule").contains("no timetables"));
+    site.ok("volume create p/v --size 4M");
+    site.ok(all);
+    let begun = frozen();
+    assert_eq!(site.stop(), Some(0));
+    assert!(begun.elapsed() < Duration::from_secs(15) && text().trim().ends_with("thawed p/v"), "{}", text());
+    site.restart();
+
+    // A kill leaves the command that freezes running: the next start ends it before it thaws, so nothing freezes after.
+    frozen();
+    site.kill();
+    std::fs::write(&seen, "").unwrap();
+    script(&freeze, "exit 0");
+    let begun = Instant::now();
+    site.restart();
+    eventually("it is thawed", || text().contains("thawed p/v"));
+    site.ok("snapshot schedule p/v --every 1h");
+    std::thread::sleep(Duration::from_secs(22).saturating_sub(begun.elapsed()));
+    assert!(!text().contains("late"), "{}", text());
+
+    // Without its table the hook's work is not done, and that is told before anything is due.
+    std::fs::write(site.dir.join("farside.toml"), hook("web")).unwrap();
+    assert_eq!(site.stop(), Some(0));
+    site.restart();
+    assert!(site.json("snapshot schedule p/v")["why"].to_string().contains("no hook db"));
+}
+
+#[test]
+fn a_timetable_leaves_what_it_took_to_whoever_is_there() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    let mut site = Site::new(&dir.join("a"), "a");
+    site.restart();
+    site.ok(&format!("pool create p --path {} --size 64M", dir.join("p.pool").display()));
+    for volume in ["p/v", "p/w", "p/x"] {
+        site.ok(&format!("volume create {volume} --size 4M"));
+    }
+    for keep in ["none", "floor=2,last=3"] {
+        site.fails(2, &format!("snapshot schedule p/v --every 1s --keep {keep}"));
+    }
+    site.ok("snapshot schedule p/v p/w p/x --every 1s --keep last=2");
+    eventually("they are taken", || names(&site, "p/x").len() == 2);
+    let rotates =
+        |site: &Site, volume: &str| snapshots(site, volume).iter().filter(|s| s["rotates"] == true).count();
+    // Out of it: what was taken stays, and is a person's. A wish of a moment before a start is the same.
+    site.ok("snapshot schedule p/v p/w --every 1s");
+    assert_eq!((names(&site, "p/x").len(), rotates(&site, "p/x")), (2, 0));
+    site.kill();
+    site.restart();
+    site.ok("volume delete p/x --yes");
+    // What is held keeps its volume, and nothing of the timetable changes.
+    let first = names(&site, "p/v")[0].clone();
+    site.ok(&format!("snapshot hold p/v@{first}"));
+    assert!(site.fails(4, "volume delete p/v --yes").contains("unhold"));
+    assert!(site.ok("volume delete p/v --plan").contains("unhold"));
+    eventually("it goes on", || rotates(&site, "p/v") >= 2 && names(&site, "p/v").contains(&first));
+    site.ok(&format!("snapshot unhold p/v@{first}"));
+    // Without the volume by which it was known, it goes on with the other.
+    site.ok("volume delete p/v --yes");
+    let before = site.json("snapshot schedule p/w")["last_snapshot"].clone();
+    eventually("it goes on", || site.json("snapshot schedule p/w")["last_snapshot"] != before);
+    site.kill();
+    site.restart();
+    let shown = site.json("snapshot schedule p/w");
+    assert_eq!(
+        (&shown["volume"], &shown["others"], &shown["why"]),
+        (&"p/w".into(), &serde_json::json!([]), &Value::Null)
+    );
+    site.ok("volume delete p/w --yes");
+    assert!(site.ok("snapshot schedule").contains("no timetables"));
+    assert_eq!(site.stop(), Some(0));
+    check_pool(&dir.join("p.pool"));
+}
+
+#[test]
 fn an_objective_is_met_with_no_more_updates_than_it_needs() {
     let pair = Pair::start();
     let (a, b) = (&pair.a, &pair.b);

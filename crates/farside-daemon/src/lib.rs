@@ -22,6 +22,7 @@ mod accelerator;
 mod alarms;
 mod blocking;
 mod changed;
+mod commands;
 mod convert;
 mod damage;
 mod data_dir;

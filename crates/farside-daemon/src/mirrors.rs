@@ -36,7 +36,6 @@ use crate::exports::Exports;
 use crate::failure::Failure;
 use crate::peers::{self, Rights};
 use crate::pools::Pools;
-use crate::snapshot_schedules::SnapshotSchedules;
 use crate::state::{PoolRelationships, State, StateError};
 
 /// The mirrors.
@@ -62,7 +61,6 @@ pub(crate) struct Mirrors {
 pub(crate) struct MirrorParts {
     pub(crate) pools: Arc<Pools>,
     pub(crate) exports: Arc<Exports>,
-    pub(crate) snapshot_schedules: Arc<SnapshotSchedules>,
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) node: Node,
     pub(crate) source: Arc<SourceService>,

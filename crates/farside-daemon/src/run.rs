@@ -274,7 +274,6 @@ pub(crate) async fn start(
     let hosts = Arc::new(Hosts::load(trust, &state, Arc::clone(&exports), Arc::clone(&clock)).await?);
     let mirrors = Arc::new(Mirrors::new(MirrorParts {
         exports: Arc::clone(&exports),
-        snapshot_schedules: Arc::clone(&snapshot_schedules),
         pools: Arc::clone(&pools),
         engine,
         node: node.clone(),
@@ -440,9 +439,9 @@ async fn end(
     hosts: tokio::task::JoinHandle<()>,
 ) {
     data_dir.withdraw(CONTROL_SOCKET);
-    tokio::join!(site.mirrors.shut_down(), site.accelerator.shut_down());
+    // What is frozen is thawed at once.
+    tokio::join!(site.snapshot_schedules.finish(), site.mirrors.shut_down(), site.accelerator.shut_down());
     site.operations.finish().await;
-    site.snapshot_schedules.finish().await;
     site.node.shutdown().await;
     requests.close();
     if tokio::time::timeout(REQUESTS_END_WITHIN, requests.wait()).await.is_err() {

@@ -1,6 +1,6 @@
 //! Snapshots of volumes by a timetable, with retention, and with hooks that freeze an application meanwhile.
 //!
-//! They are persons' snapshots, so they travel with mirrors; a pin ([`kept_of`](farside_transfer::bases::kept_of) the timetable's id)
+//! They are persons' snapshots, so they travel with mirrors; a pin ([`kept_of`] the timetable's id)
 //! says which of them the timetable may let go again. What it lets go is decided as for a mirror
 //! ([`farside_mirror::retention`]). A snapshot is taken also if its hook fails: a point as after a power failure is better than none,
 //! and its name says what it is. What was frozen is thawed whatever happens: after each failure, and when the daemon
@@ -8,25 +8,29 @@
 
 mod document;
 pub(crate) mod hooks;
+mod taking;
+mod turns;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use farside_api::{ErrorBody, ErrorCode, SnapshotSchedule as Document};
 use farside_engine::VolumeName;
-use farside_mirror::retention::{KeptPoint, to_go};
 use farside_mirror::{ClockReading, Retention, Schedule};
-use farside_platform::Clock;
-use farside_store::{NewSnapshot, Pool};
+use farside_platform::{Clock, Timestamp};
+use farside_transfer::bases::kept_of;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
-use self::document::{Entry, Kept, Other, name_at};
-use self::hooks::Hooks;
+use self::document::{Entry, Frozen, Kept, Other};
+use self::hooks::{Hook, Hooks};
+use self::taking::{Taken, kept, leave, look, rotate, take_now};
+use self::turns::{Turn, Turns};
 use crate::blocking::Blocking;
+use crate::commands::Leader;
 use crate::convert;
 use crate::failure::Failure;
 use crate::pools::Pools;
@@ -40,6 +44,9 @@ const SCHEDULES_MAX: usize = 10_000;
 /// The timetables of this site.
 pub(crate) struct SnapshotSchedules {
     entries: Mutex<BTreeMap<Uuid, Entry>>,
+    turns: Turns,
+    /// One after the other changes which volumes have one; taken after a turn.
+    setting: tokio::sync::Mutex<()>,
     changed: Notify,
     hooks: Hooks,
     pools: Arc<Pools>,
@@ -81,7 +88,14 @@ impl SnapshotSchedules {
             let entry = kept
                 .and_then(|kept| Entry::begin(pool.clone(), kept, now).map_err(|error| error.to_string()));
             match entry {
-                Ok(entry) => drop(entries.insert(entry.kept.volume, entry)),
+                Ok(mut entry) => {
+                    if let Some(hook) = entry.kept.hook.as_ref().filter(|hook| !hooks.contains_key(*hook)) {
+                        let why = no_hook(hook);
+                        tracing::error!(volume = entry.kept.name, "{why}");
+                        entry.kept.why = Some(why);
+                    }
+                    entries.insert(entry.kept.volume, entry);
+                }
                 Err(error) => tracing::error!(
                     pool,
                     "a timetable of snapshots cannot be read any more, and takes none. What it has taken stays. farside snapshot \
@@ -92,6 +106,8 @@ impl SnapshotSchedules {
         let takers = TaskTracker::new();
         Ok(SnapshotSchedules {
             entries: Mutex::new(entries),
+            turns: Turns::default(),
+            setting: tokio::sync::Mutex::default(),
             changed: Notify::new(),
             hooks,
             pools,
@@ -104,17 +120,16 @@ impl SnapshotSchedules {
 
     /// Takes what is due, for as long as the site lives.
     pub(crate) async fn run(self: Arc<Self>) {
+        self.leave_what_nobody_keeps().await;
         self.thaw_what_is_left().await;
         loop {
             let now = ClockReading::of(&*self.clock);
             let (due, wait) = self.due(now);
             for volume in due {
+                let Some(turn) = self.turns.try_take(volume) else { continue };
                 let this = Arc::clone(&self);
                 // Each by itself: a hook that hangs keeps no other volume waiting, and a stop does not end it.
-                self.takers.spawn(async move {
-                    this.take(volume).await;
-                    this.entries.lock().entry(volume).and_modify(|entry| entry.is_busy = false);
-                });
+                self.takers.spawn(async move { this.take(volume, &turn).await });
             }
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
@@ -123,16 +138,17 @@ impl SnapshotSchedules {
         }
     }
 
-    /// Waits for what is being taken; hooks have their own time-outs.
+    /// Ends what freezes, and waits until it is thawed again.
     pub(crate) async fn finish(&self) {
         self.takers.close();
+        self.turns.stop();
         self.takers.wait().await;
     }
 
     fn due(&self, now: ClockReading) -> (Vec<Uuid>, Duration) {
         let (mut due, mut wait) = (Vec::new(), LOOK_EVERY);
         for (volume, entry) in self.entries.lock().iter_mut() {
-            if entry.ticker.poll(now) && !std::mem::replace(&mut entry.is_busy, true) {
+            if entry.ticker.poll(now) {
                 due.push(*volume);
             }
             wait = wait.min(entry.ticker.wait(now).unwrap_or(LOOK_EVERY));
@@ -140,34 +156,73 @@ impl SnapshotSchedules {
         (due, wait.max(Duration::from_millis(1)))
     }
 
+    /// A crash came while a timetable ended: what it had taken is a person's.
+    async fn leave_what_nobody_keeps(&self) {
+        let kept: BTreeSet<Uuid> = self.entries.lock().values().flat_map(Entry::volumes).collect();
+        for (name, pool) in self.pools.open_pools() {
+            let kept = kept.clone();
+            let left = self.blocking.run(move || {
+                let nobodys = pool.volumes().into_iter().filter(|volume| !kept.contains(&volume.uuid));
+                nobodys.map(|volume| leave(&pool, volume.uuid)).sum::<Result<u64, ErrorBody>>()
+            });
+            match left.await {
+                Ok(0) => {}
+                Ok(left) => {
+                    tracing::info!(pool = name, left, "snapshots of timetables that are no more stay")
+                }
+                Err(error) => tracing::warn!(
+                    pool = name,
+                    "snapshots of timetables that are no more are not let go of: {}",
+                    error.message
+                ),
+            }
+        }
+    }
+
     /// A crash came between freezing and thawing.
     async fn thaw_what_is_left(&self) {
         let left: Vec<Uuid> = {
             let entries = self.entries.lock();
-            entries.values().filter(|e| e.kept.is_frozen).map(|e| e.kept.volume).collect()
+            entries.values().filter(|e| e.kept.frozen.is_some()).map(|e| e.kept.volume).collect()
         };
         for volume in left {
-            self.thaw(volume).await;
+            let _turn = self.turns.take(volume).await;
+            self.thaw_of_before(volume).await;
         }
     }
 
-    /// Answers what went wrong.
-    async fn thaw(&self, volume: Uuid) -> Option<String> {
-        let found = {
-            let entries = self.entries.lock();
-            entries.get(&volume).map(|e| (e.kept.hook.clone(), e.kept.name.clone()))
+    /// Thaws what was frozen by a command that nobody has in hand any more. Answers what went wrong.
+    async fn thaw_of_before(&self, volume: Uuid) -> Option<String> {
+        let frozen = self.entries.lock().get(&volume).and_then(|entry| entry.kept.frozen.clone())?;
+        if frozen.leader.is_some_and(Leader::kill) {
+            tracing::warn!(
+                hook = frozen.hook,
+                "a command that freezes was left running; it is killed, and what it froze thawed"
+            );
+        }
+        let Some(hook) = self.hooks.get(&frozen.hook) else {
+            let why = format!(
+                "the application may still be frozen, and there is no hook {0} to thaw it. Thaw it by hand; with [hooks.{0}] in \
+                 farside.toml again it is tried at the next start",
+                frozen.hook
+            );
+            tracing::error!(volumes = frozen.volumes.join(" "), "{why}");
+            return Some(why);
         };
-        let (hook, name) = found?;
-        let hook = hook.and_then(|hook| self.hooks.get(&hook))?;
-        if let Err(why) = hook.thaw(&name).await {
+        self.thaw(volume, hook, &frozen.volumes).await
+    }
+
+    /// Answers what went wrong.
+    async fn thaw(&self, volume: Uuid, hook: &Hook, volumes: &[String]) -> Option<String> {
+        if let Err(why) = hook.thaw(volumes).await {
             tracing::error!(
-                volume = name,
-                "the application may still be frozen: {why}. Thaw it by hand; it is tried again with the \
-                 next snapshot and the next start"
+                volumes = volumes.join(" "),
+                "the application may still be frozen: {why}. Thaw it by hand; it is tried again with the next snapshot and the \
+                 next start"
             );
             return Some(why);
         }
-        self.change(volume, |kept| kept.is_frozen = false).await;
+        self.change(volume, |kept| kept.frozen = None).await;
         None
     }
 
@@ -187,40 +242,14 @@ impl SnapshotSchedules {
     }
 
     /// One snapshot of a volume, now, and what is due to go goes.
-    async fn take(&self, volume: Uuid) {
+    async fn take(&self, volume: Uuid, turn: &Turn) {
         let Some(entry) = self.entries.lock().get(&volume).cloned() else { return };
-        let hook = entry.kept.hook.as_ref().map(|name| (name, self.hooks.get(name)));
         let mut wrong = Vec::new();
-        let mut is_consistent = false;
-        match hook {
-            None => {}
-            Some((name, None)) => wrong.push(format!("there is no hook {name} in the configuration")),
-            Some((_, Some(hook))) => {
-                // First: what a crash leaves frozen is thawed at the next start.
-                self.change(volume, |kept| kept.is_frozen = true).await;
-                match hook.freeze(&entry.kept.name).await {
-                    Ok(()) => is_consistent = true,
-                    Err(why) => wrong.push(why),
-                }
-            }
+        let taken = self.take_frozen(&entry, turn, &mut wrong).await;
+        if turn.is_unwanted() {
+            // Whoever came in between goes on now.
+            return;
         }
-        let (pools, at) = (Arc::clone(&self.pools), self.clock.now());
-        let of = entry.clone();
-        let taken = self.blocking.run(move || take_now(&pools, &of, at, is_consistent)).await;
-        if entry.kept.hook.is_some() {
-            wrong.extend(self.thaw(volume).await);
-        }
-        let taken = match taken {
-            Ok(Taken::Snapshot { volume: name, snapshot }) => Some((name, snapshot)),
-            Ok(Taken::Nothing(why)) => {
-                wrong.push(why);
-                None
-            }
-            Err(error) => {
-                wrong.push(error.message);
-                None
-            }
-        };
         if taken.is_some() {
             let (pools, of) = (Arc::clone(&self.pools), entry.clone());
             match self.blocking.run(move || rotate(&pools, &of)).await {
@@ -245,12 +274,72 @@ impl SnapshotSchedules {
         }
         self.change(volume, |kept| {
             kept.why = why;
-            if let Some((name, snapshot)) = taken {
+            if let Some((at, taken)) = taken {
                 kept.last_at = Some(convert::time(at));
-                (kept.name, kept.last_snapshot) = (name, Some(snapshot));
+                kept.last_snapshot = Some(taken.snapshot);
+                let mut names = taken.volumes.into_iter();
+                kept.name = names.next().unwrap_or_default();
+                kept.others.iter_mut().zip(names).for_each(|(other, name)| other.name = name);
             }
         })
         .await;
+    }
+
+    /// Freezes, takes, and thaws with the hook that froze, whatever is changed meanwhile.
+    async fn take_frozen(
+        &self,
+        entry: &Entry,
+        turn: &Turn,
+        wrong: &mut Vec<String>,
+    ) -> Option<(Timestamp, Taken)> {
+        let volume = entry.kept.volume;
+        wrong.extend(self.thaw_of_before(volume).await);
+        let (pools, of) = (Arc::clone(&self.pools), entry.clone());
+        // Nothing stands still for a snapshot that cannot be taken.
+        if let Err(error) = self.blocking.run(move || look(&pools, &of)).await {
+            wrong.push(error.message);
+            return None;
+        }
+        let hook = entry.kept.hook.as_ref().and_then(|name| Some((name, self.hooks.get(name)?)));
+        if let (Some(name), None) = (&entry.kept.hook, hook) {
+            wrong.push(no_hook(name));
+        }
+        let mut is_consistent = false;
+        if let Some((name, hook)) = hook {
+            match self.freeze(entry, name, hook, turn).await {
+                Ok(()) => is_consistent = true,
+                Err(why) => wrong.push(why),
+            }
+        }
+        let (pools, at, of) = (Arc::clone(&self.pools), self.clock.now(), entry.clone());
+        let taken = match turn.is_unwanted() {
+            true => None,
+            false => Some(self.blocking.run(move || take_now(&pools, &of, at, is_consistent)).await),
+        };
+        if let Some((_, hook)) = hook {
+            wrong.extend(self.thaw(volume, hook, &entry.names()).await);
+        }
+        match taken? {
+            Ok(taken) => Some((at, taken)),
+            Err(error) => {
+                wrong.push(error.message);
+                None
+            }
+        }
+    }
+
+    async fn freeze(&self, entry: &Entry, name: &str, hook: &Hook, turn: &Turn) -> Result<(), String> {
+        let frozen = |leader| Frozen { hook: name.to_owned(), volumes: entry.names(), leader };
+        // First: what a crash leaves frozen is thawed at the next start.
+        self.change(entry.kept.volume, |kept| kept.frozen = Some(frozen(None))).await;
+        let step = hook.begin_freeze(&entry.names())?;
+        let leader = step.leader();
+        let (noted, ended) = tokio::join!(
+            self.change(entry.kept.volume, |kept| kept.frozen = Some(frozen(leader))),
+            step.end(turn.unwanted())
+        );
+        let () = noted;
+        ended
     }
 
     /// Of one volume, or of all.
@@ -263,22 +352,25 @@ impl SnapshotSchedules {
 
     fn points(&self, entry: &Entry) -> Option<u64> {
         let pool = self.pools.get(&entry.pool).ok()?;
-        let of = |volume| {
-            let all = name_of(&pool, volume).and_then(|name| pool.snapshots(&name).ok()).unwrap_or_default();
-            all.iter().filter(|s| s.pinned_by.contains(&entry.keeper())).count() as u64
-        };
-        Some(entry.volumes().map(of).sum())
+        Some(entry.volumes().map(|volume| kept(&pool, volume).len() as u64).sum())
     }
 
-    /// By what the timetable of a volume pins what it may let go again.
-    pub(crate) fn keeper_of(&self, volume: Uuid) -> Option<Uuid> {
+    /// By which volume a timetable is known that has this one.
+    fn key_of(&self, volume: Uuid) -> Option<Uuid> {
         let entries = self.entries.lock();
-        entries.values().find(|entry| entry.volumes().any(|of| of == volume)).map(Entry::keeper)
+        entries.values().find(|entry| entry.volumes().any(|of| of == volume)).map(|entry| entry.kept.volume)
     }
 
-    /// The ids of all timetables, as pins follow from them.
-    pub(crate) fn ids(&self) -> Vec<Uuid> {
-        self.entries.lock().values().map(|entry| entry.kept.id).collect()
+    /// Ends what is being taken of a volume, and keeps the next from beginning.
+    async fn rest(&self, volume: Uuid) -> Turn {
+        loop {
+            let key = self.key_of(volume).unwrap_or(volume);
+            let turn = self.turns.take(key).await;
+            // It may have come into another one meanwhile.
+            if self.key_of(volume).unwrap_or(volume) == key {
+                return turn;
+            }
+        }
     }
 
     /// Sets it, or changes what is named of it.
@@ -296,6 +388,11 @@ impl SnapshotSchedules {
                 "a hook is a table of farside.toml: [hooks.{hook}] with freeze and thaw; the daemon reads it when it starts"
             )));
         }
+        if let Some(retention) = &wanted.retention {
+            check_retention(retention)?;
+        }
+        let _turn = self.turns.take(volume).await;
+        let _setting = self.setting.lock().await;
         let known = self.entries.lock().get(&volume).cloned();
         let others = wanted.others.map(|others| -> Vec<Other> {
             others.into_iter().map(|(name, volume)| Other { volume, name: name.to_string() }).collect()
@@ -316,10 +413,13 @@ impl SnapshotSchedules {
         let retention = retention.ok_or_else(|| {
             wrong("say which of the snapshots stay: --keep, for example --keep hourly=24,daily=7".into())
         })?;
-        let is_busy = known.as_ref().is_some_and(|entry| entry.is_busy);
+        let left: Vec<Uuid> = known
+            .iter()
+            .flat_map(Entry::volumes)
+            .filter(|of| *of != volume && others.iter().all(|other| other.volume != *of))
+            .collect();
         let before = known.map(|entry| entry.kept);
         let kept = Kept {
-            id: before.as_ref().map_or_else(Uuid::new_v4, |kept| kept.id),
             volume,
             name: name.to_string(),
             others,
@@ -329,14 +429,17 @@ impl SnapshotSchedules {
             last_at: before.as_ref().and_then(|kept| kept.last_at),
             last_snapshot: before.as_ref().and_then(|kept| kept.last_snapshot.clone()),
             why: None,
-            is_frozen: before.is_some_and(|kept| kept.is_frozen),
+            frozen: before.and_then(|kept| kept.frozen),
         };
         let now = ClockReading::of(&*self.clock);
-        let mut entry = Entry::begin(name.pool.clone(), kept, now).map_err(Failure::into_error_body)?;
-        entry.is_busy = is_busy;
+        let entry = Entry::begin(name.pool.clone(), kept, now).map_err(Failure::into_error_body)?;
         self.state.keep_snapshot_schedule(&entry.row()).await.map_err(Failure::into_error_body)?;
+        self.entries.lock().insert(volume, entry.clone());
+        // What it has taken of volumes that are not in it any more stays.
+        let pool = self.pools.get(&entry.pool)?;
+        let leave_all = move || left.into_iter().map(|of| leave(&pool, of)).sum::<Result<u64, ErrorBody>>();
+        self.blocking.run(leave_all).await?;
         let document = entry.document(self.points(&entry));
-        self.entries.lock().insert(volume, entry);
         self.changed.notify_one();
         Ok(document)
     }
@@ -376,127 +479,85 @@ impl SnapshotSchedules {
 
     /// Ends it: what it has taken becomes a person's, and nothing goes by itself any more.
     pub(crate) async fn end(&self, volume: Uuid) -> Result<Option<Document>, ErrorBody> {
-        let found = {
-            let mut entries = self.entries.lock();
-            let of =
-                entries.iter().find(|(_, entry)| entry.volumes().any(|of| of == volume)).map(|(of, _)| *of);
-            of.and_then(|of| entries.remove(&of))
-        };
-        let Some(entry) = found else { return Ok(None) };
-        let key = entry.kept.volume.to_string();
-        let forgotten = self.state.forget_snapshot_schedule(&entry.pool, &key).await;
+        let _turn = self.rest(volume).await;
+        let _setting = self.setting.lock().await;
+        let Some(key) = self.key_of(volume) else { return Ok(None) };
+        if let Some(why) = self.thaw_of_before(key).await {
+            tracing::error!("a timetable ends, and nobody tries to thaw again: {why}");
+        }
+        let Some(entry) = self.entries.lock().get(&key).cloned() else { return Ok(None) };
+        let forgotten = self.state.forget_snapshot_schedule(&entry.pool, &key.to_string()).await;
         forgotten.map_err(Failure::into_error_body)?;
+        self.entries.lock().remove(&key);
         let (pools, of) = (Arc::clone(&self.pools), entry.clone());
-        let leave = move || {
+        let leave_all = move || {
             let pool = pools.get(&of.pool)?;
-            let mut left = 0;
-            for name in of.volumes().filter_map(|volume| name_of(&pool, volume)) {
-                let all = pool.snapshots(&name).map_err(Failure::into_error_body)?;
-                for snapshot in all.iter().filter(|s| s.pinned_by.contains(&of.keeper())) {
-                    pool.unpin_snapshot(&name, snapshot.uuid, of.keeper())
-                        .map_err(Failure::into_error_body)?;
-                    left += 1;
-                }
-            }
-            Ok::<u64, ErrorBody>(left)
+            of.volumes().map(|volume| leave(&pool, volume)).sum::<Result<u64, ErrorBody>>()
         };
-        let left = self.blocking.run(leave).await?;
+        let left = self.blocking.run(leave_all).await?;
         Ok(Some(entry.document(Some(left))))
+    }
+
+    /// Deletes a volume with what its timetable has taken of it. The timetable goes on with the others that it has.
+    pub(crate) async fn delete_volume(&self, name: &VolumeName, volume: Uuid) -> Result<(), ErrorBody> {
+        let _turn = self.rest(volume).await;
+        let _setting = self.setting.lock().await;
+        let (pool, of) = (self.pools.get(&name.pool)?, name.volume.clone());
+        let deleted =
+            move || pool.delete_volume_of(&of, volume, kept_of(volume)).map_err(Failure::into_error_body);
+        self.blocking.run(deleted).await?;
+        let Some(key) = self.key_of(volume) else { return Ok(()) };
+        if let Some(why) = self.thaw_of_before(key).await {
+            tracing::error!("{why}");
+        }
+        let Some(entry) = self.entries.lock().remove(&key) else { return Ok(()) };
+        let key = key.to_string();
+        let kept = match entry.without(volume) {
+            None => self.state.forget_snapshot_schedule(&entry.pool, &key).await,
+            Some(rest) => {
+                tracing::warn!(
+                    gone = %name,
+                    volumes = rest.names().join(" "),
+                    "a timetable of snapshots goes on without a volume that was deleted"
+                );
+                let row = rest.row();
+                self.entries.lock().insert(rest.kept.volume, rest);
+                self.state.move_snapshot_schedule(&key, &row).await
+            }
+        };
+        if let Err(error) = kept {
+            tracing::warn!(volume = %name, "the timetable of the volume stays in the state database: {error}");
+        }
+        Ok(())
     }
 
     /// Those of a pool that was deleted or is another site's now.
     pub(crate) async fn forget(&self, pool: &str) -> Result<(), StateError> {
+        let of_pool = |entry: &&Entry| entry.pool == pool;
+        let all: Vec<Uuid> = self.entries.lock().values().filter(of_pool).map(|e| e.kept.volume).collect();
+        for volume in all {
+            let _turn = self.turns.take(volume).await;
+            self.thaw_of_before(volume).await;
+        }
         self.entries.lock().retain(|_, entry| entry.pool != pool);
         self.state.forget_snapshot_schedules(pool).await
     }
 }
 
-/// What came of a tick.
-enum Taken {
-    Snapshot { volume: String, snapshot: String },
-    Nothing(String),
-}
-
-fn name_of(pool: &Pool, volume: Uuid) -> Option<String> {
-    pool.volumes().into_iter().find(|v| v.uuid == volume).map(|v| v.name)
-}
-
-fn take_now(
-    pools: &Pools,
-    entry: &Entry,
-    at: farside_platform::Timestamp,
-    is_consistent: bool,
-) -> Result<Taken, ErrorBody> {
-    let pool = pools.get(&entry.pool)?;
-    let names: Vec<Option<String>> = entry.volumes().map(|volume| name_of(&pool, volume)).collect();
-    let Some(names) = names.into_iter().collect::<Option<Vec<String>>>() else {
-        return Ok(Taken::Nothing(
-            "a volume of it is gone; farside snapshot schedule --off ends this".into(),
-        ));
-    };
-    let mut taken = Vec::new();
-    for name in &names {
-        let status = pool.volume(name).map_err(Failure::into_error_body)?;
-        if status.replica.is_some_and(|replica| !replica.broken_off) {
-            return Ok(Taken::Nothing(format!(
-                "no snapshots are taken while {name} is a replica: what it shows has those of its source"
-            )));
+/// A timetable that lets everything go, or nothing, is none.
+fn check_retention(retention: &Retention) -> Result<(), ErrorBody> {
+    let wrong = |text: &str| Err(ErrorBody::new(ErrorCode::WrongUsage, text));
+    match retention {
+        none if none.is_none() => {
+            wrong("say which of the snapshots stay: --keep, for example --keep hourly=24,daily=7")
         }
-        taken.extend(pool.snapshots(name).map_err(Failure::into_error_body)?.into_iter().map(|s| s.name));
+        Retention { floor: 1.., .. } => {
+            wrong("floor is of mirrors; say last=N: the newest of a timetable always stay")
+        }
+        _ => Ok(()),
     }
-    let snapshot = name_at(at, is_consistent, |name| taken.iter().any(|taken| taken == name));
-    let new = |name: &String| {
-        let new = NewSnapshot {
-            name: snapshot.clone(),
-            uuid: Uuid::new_v4(),
-            created_at: at,
-            relationship: None,
-            pin_for: Some(entry.keeper()),
-        };
-        (name.clone(), new)
-    };
-    let all: Vec<(String, NewSnapshot)> = names.iter().map(new).collect();
-    // One record: one instant, for all of them or none.
-    pool.create_snapshots(&all).map_err(Failure::into_error_body)?;
-    let volume = names.into_iter().next().unwrap_or_default();
-    Ok(Taken::Snapshot { volume: format!("{}/{volume}", entry.pool), snapshot })
 }
 
-/// Lets go what the retention does not name. Answers how many.
-fn rotate(pools: &Pools, entry: &Entry) -> Result<usize, ErrorBody> {
-    let pool = pools.get(&entry.pool)?;
-    let mut gone = 0;
-    for name in entry.volumes().filter_map(|volume| name_of(&pool, volume)) {
-        gone += rotate_one(&pool, &name, entry)?;
-    }
-    Ok(gone)
-}
-
-fn rotate_one(pool: &Pool, name: &str, entry: &Entry) -> Result<usize, ErrorBody> {
-    let keeper = entry.keeper();
-    let mut kept = pool.snapshots(name).map_err(Failure::into_error_body)?;
-    kept.retain(|s| s.pinned_by.contains(&keeper));
-    kept.sort_by_key(|s| s.sequence);
-    let point = |s: &farside_store::SnapshotStatus| KeptPoint {
-        snapshot: s.uuid,
-        at: s.created_at,
-        noted_at: s.created_at,
-    };
-    let points: Vec<KeptPoint> = kept.iter().map(point).collect();
-    let mut gone = 0;
-    for uuid in to_go(&points, &entry.retention) {
-        // Held, or a transfer needs it: the next time.
-        let is_free =
-            |s: &&farside_store::SnapshotStatus| s.uuid == uuid && !s.held && s.pinned_by == [keeper];
-        if kept.iter().find(is_free).is_none() {
-            continue;
-        }
-        pool.unpin_snapshot(name, uuid, keeper).map_err(Failure::into_error_body)?;
-        match pool.delete_snapshot(name, uuid) {
-            Ok(()) => gone += 1,
-            // Somebody came in between: it is this timetable's still.
-            Err(_) => pool.pin_snapshot(name, uuid, keeper).map_err(Failure::into_error_body)?,
-        }
-    }
-    Ok(gone)
+fn no_hook(name: &str) -> String {
+    format!("there is no hook {name} in farside.toml: nothing is frozen for the snapshots")
 }

@@ -301,13 +301,30 @@ impl Pool {
 
     /// Deletes a volume and all its snapshots. Refused while somebody has it open, or a snapshot is held or pinned.
     pub fn delete_volume(&self, name: &str) -> Result<()> {
+        self.delete(name, None)
+    }
+
+    /// Deletes the volume of this name only if it still is the one with this identity: the name may be another volume's by now.
+    /// What `keeper` alone pins goes with it.
+    pub fn delete_volume_of(&self, name: &str, identity: Uuid, keeper: Uuid) -> Result<()> {
+        self.delete(name, Some((identity, keeper)))
+    }
+
+    fn delete(&self, name: &str, only: Option<(Uuid, Uuid)>) -> Result<()> {
         self.change(|state| {
             let volume = find_volume(state, name)?.clone();
+            if only.is_some_and(|(identity, _)| *identity.as_bytes() != *volume.uuid) {
+                return Err(StoreError::NotFound(format!("{name} with that identity")));
+            }
+            let keeper = only.map(|(_, keeper)| keeper);
             if state.versions.versions.values().any(|v| v.volume == volume.id && v.users > 0) {
                 return Err(StoreError::Refused(format!("{name} is open; disconnect its clients first")));
             }
             let kept = state.versions.snapshots_of(volume.id).find_map(|v| {
-                v.snapshot.as_ref().filter(|s| s.held || !s.pins.is_empty()).map(|s| s.name.clone())
+                let is_needed = |s: &&farside_format::catalog::Snapshot| {
+                    s.held || s.pins.iter().any(|pin| keeper.is_none_or(|keeper| *pin != keeper.as_bytes()))
+                };
+                v.snapshot.as_ref().filter(is_needed).map(|s| s.name.clone())
             });
             if let Some(snapshot) = kept {
                 return Err(StoreError::Refused(format!(

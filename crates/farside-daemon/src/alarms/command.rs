@@ -1,25 +1,17 @@
 //! Alarms handed to a command: one after the other, as JSON on its standard input and in its environment. One that takes too long is
 //! killed with all that it started. Nothing is tried again: a command that wants that can do it.
 
-use std::process::Stdio;
-use std::time::Duration;
-
 use farside_api::AlarmNotice;
-use rustix::process::{Pid, Signal, kill_process_group};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
 use tokio::sync::{Mutex, mpsc};
+use tokio_util::sync::CancellationToken;
 
 use super::settings::CommandConfig;
 use super::webhook::document;
+use crate::commands::{Ended, Running};
 
 /// Notices that wait for the command, at most.
 const WAITING_MAX: usize = 256;
-/// How much is read of what it writes to standard error.
-const SAID_BYTES_MAX: usize = 1024;
-/// How long it is read after the command has ended: something that it started may have it open for ever.
-const SAID_WITHIN: Duration = Duration::from_millis(200);
-
 /// A command and what waits for it.
 pub(super) struct Runner {
     config: CommandConfig,
@@ -72,84 +64,20 @@ impl Runner {
     pub(super) async fn try_once(&self, notice: &AlarmNotice) -> Result<(), String> {
         let _turn = self.turn.lock().await;
         let (program, arguments) = self.config.words.split_first().ok_or("it has no word")?;
-        let mut child = Command::new(program)
-            .args(arguments)
-            .envs(environment(notice))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .process_group(0)
-            .kill_on_drop(true)
-            .spawn()
-            .map_err(|error| format!("cannot run {program}: {error}"))?;
-        let mut group = Group(child.id());
-        let (mut stdin, mut stderr) = (child.stdin.take(), child.stderr.take());
-        let mut said = Vec::new();
-        let talk = async {
-            let write = async {
-                if let Some(mut stdin) = stdin.take() {
-                    // One that does not read it has what it needs from its environment.
-                    let _ = stdin.write_all(document(notice).as_bytes()).await;
-                }
-            };
-            tokio::join!(write, read(&mut stderr, &mut said));
-        };
-        let ended = async {
-            tokio::pin!(talk);
-            let early = tokio::select! {
-                status = child.wait() => Some(status),
-                () = &mut talk => None,
-            };
-            match early {
-                Some(status) => {
-                    let _ = tokio::time::timeout(SAID_WITHIN, talk).await;
-                    status
-                }
-                None => child.wait().await,
+        let mut command = Command::new(program);
+        command.args(arguments).envs(environment(notice));
+        let running =
+            Running::begin(&mut command).map_err(|error| format!("cannot run {program}: {error}"))?;
+        let (notice, never) = (document(notice), CancellationToken::new());
+        match running.end(notice.as_bytes(), self.config.timeout, &never).await {
+            Ok(()) => Ok(()),
+            Err(Ended::TooLong | Ended::Stopped) => {
+                Err(format!("it was killed after {} s", self.config.timeout.as_secs_f64()))
             }
-        };
-        let status = tokio::time::timeout(self.config.timeout, ended).await;
-        let Ok(status) = status else {
-            group.kill();
-            let _ = child.wait().await;
-            return Err(format!("it was killed after {} s", self.config.timeout.as_secs_f64()));
-        };
-        group.0 = None;
-        let status = status.map_err(|error| format!("cannot wait for {program}: {error}"))?;
-        if status.success() {
-            return Ok(());
+            Err(Ended::Lost(error)) => Err(format!("cannot wait for {program}: {error}")),
+            Err(Ended::Failed(status, said)) if said.is_empty() => Err(status.to_string()),
+            Err(Ended::Failed(status, said)) => Err(format!("{status}: {said}")),
         }
-        let said = String::from_utf8_lossy(&said).trim().replace(char::is_control, " ");
-        Err(if said.is_empty() { status.to_string() } else { format!("{status}: {said}") })
-    }
-}
-
-/// Reads to the end, and keeps the beginning.
-async fn read(from: &mut Option<impl AsyncRead + Unpin>, said: &mut Vec<u8>) {
-    let Some(from) = from else { return };
-    let mut part = [0; 1024];
-    while let Ok(n @ 1..) = from.read(&mut part).await {
-        let room = SAID_BYTES_MAX.saturating_sub(said.len());
-        said.extend_from_slice(&part[..n.min(room)]);
-    }
-}
-
-/// The processes of a command, which are killed when this is dropped too early.
-struct Group(Option<u32>);
-
-impl Group {
-    fn kill(&mut self) {
-        let pid = self.0.take().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
-        if let Some(pid) = pid {
-            // It may have ended in this moment.
-            let _ = kill_process_group(pid, Signal::KILL);
-        }
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        self.kill();
     }
 }
 
@@ -174,9 +102,10 @@ fn environment(notice: &AlarmNotice) -> [(&'static str, String); 10] {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
-    use std::time::Instant;
+    use std::time::{Duration, Instant};
 
     use farside_api::{Alarm, AlarmEvent, AlarmSeverity};
+    use rustix::process::{Pid, Signal};
 
     use super::*;
 

@@ -32,7 +32,6 @@ use crate::failure::Failure;
 use crate::figures::{Counter, LISTING_MAX};
 use crate::plans::{self, RollbackFacts};
 use crate::site::Site;
-use crate::snapshot_schedules::SnapshotSchedules;
 
 /// Snapshots of one request: one record of the pool freezes them all.
 const TOGETHER_MAX: usize = 1024;
@@ -54,14 +53,14 @@ pub(super) fn routes() -> Router<Arc<Site>> {
 }
 
 async fn list_all(State(site): Shared) -> Answer<Vec<Snapshot>> {
-    let (pools, timetables) = (site.pools.open_pools(), Arc::clone(&site.snapshot_schedules));
+    let pools = site.pools.open_pools();
     let all = site.blocking.run(move || {
         let until = Instant::now() + LISTING_MAX;
         let mut all = Vec::new();
         for (pool_name, pool) in &pools {
             for volume in pool.volumes() {
                 let name = VolumeName { pool: pool_name.clone(), volume: volume.name };
-                all.extend(of_volume(pool, &timetables, &name, until)?);
+                all.extend(of_volume(pool, &name, until)?);
             }
         }
         Ok::<_, ErrorBody>(all)
@@ -72,19 +71,13 @@ async fn list_all(State(site): Shared) -> Answer<Vec<Snapshot>> {
 async fn list(State(site): Shared, Path((pool, volume)): Path<(String, String)>) -> Answer<Vec<Snapshot>> {
     let name = name_of(pool, volume)?;
     let pool = site.pools.get(&name.pool)?;
-    let timetables = Arc::clone(&site.snapshot_schedules);
     let until = Instant::now() + LISTING_MAX;
-    Ok(Json(site.blocking.run(move || of_volume(&pool, &timetables, &name, until)).await?))
+    Ok(Json(site.blocking.run(move || of_volume(&pool, &name, until)).await?))
 }
 
 /// The snapshots of a volume, with what each refers to and holds alone as far as that is counted `until` then.
-fn of_volume(
-    pool: &Arc<Pool>,
-    timetables: &SnapshotSchedules,
-    volume: &VolumeName,
-    until: Instant,
-) -> Result<Vec<Snapshot>, ErrorBody> {
-    let keepers = keepers_of(pool, timetables, volume)?;
+fn of_volume(pool: &Arc<Pool>, volume: &VolumeName, until: Instant) -> Result<Vec<Snapshot>, ErrorBody> {
+    let keepers = keepers_of(pool, volume)?;
     let snapshots = pool.snapshots(&volume.volume).map_err(Failure::into_error_body)?;
     let counter = Counter::until(Arc::clone(pool), &volume.volume, until);
     let documents = snapshots.iter().map(|snapshot| {
@@ -141,14 +134,10 @@ fn is_kept_only(keepers: &[Uuid], snapshot: &SnapshotStatus) -> bool {
 }
 
 /// By what retention pins in a volume: that of its timetable, and that of the mirror whose replica it is, or was.
-fn keepers_of(
-    pool: &Pool,
-    timetables: &SnapshotSchedules,
-    volume: &VolumeName,
-) -> Result<Vec<Uuid>, ErrorBody> {
+fn keepers_of(pool: &Pool, volume: &VolumeName) -> Result<Vec<Uuid>, ErrorBody> {
     let status = pool.volume(&volume.volume).map_err(Failure::into_error_body)?;
     let of_mirror = status.replica.map(|replica| kept_of(replica.relationship));
-    Ok(of_mirror.into_iter().chain(timetables.keeper_of(status.uuid)).collect())
+    Ok(of_mirror.into_iter().chain([kept_of(status.uuid)]).collect())
 }
 
 /// Whether a mirror keeps it for nothing but to have it in common with other replicas of the same volume.
@@ -246,7 +235,6 @@ async fn find(site: &Site, (pool, volume, snapshot): (String, String, String)) -
     let pool = site.pools.get(&volume.pool)?;
     let found = pool.clone();
     let name = volume.clone();
-    let timetables = Arc::clone(&site.snapshot_schedules);
     site.blocking
         .run(move || {
             let status = found.snapshot_named(&name.volume, &snapshot).map_err(|error| {
@@ -260,7 +248,7 @@ async fn find(site: &Site, (pool, volume, snapshot): (String, String, String)) -
                     _ => told,
                 }
             })?;
-            let keepers = keepers_of(&pool, &timetables, &volume)?;
+            let keepers = keepers_of(&pool, &volume)?;
             Ok::<_, ErrorBody>(Found { pool, volume, status, keepers })
         })
         .await

@@ -11,6 +11,7 @@ use farside_engine::VolumeName;
 use farside_peer::PeerId;
 use farside_platform::BLOCK_BYTES;
 use farside_store::{Autogrow, Pool, StoreError, VOLUME_BYTES_MAX, Version, VolumeLimits, VolumeStatus};
+use farside_transfer::bases::kept_of;
 use serde::Deserialize;
 
 use super::error::{Body, Query};
@@ -206,7 +207,7 @@ async fn delete(
         None if connections > 0 => {
             Some(format!("{connections} NBD connections are open to {name}; disconnect the hosts first"))
         }
-        None => None,
+        None => needed(&site, &name, document.uuid).await?,
     };
     if planned.plan {
         let bytes = count(&site, &name, |counter| counter.everything()).await?;
@@ -231,6 +232,24 @@ async fn delete(
     Ok(Outcome::Done(document))
 }
 
+/// Why a snapshot keeps its volume from being deleted. What only its timetable keeps goes with it.
+async fn needed(site: &Site, name: &VolumeName, identity: Uuid) -> Result<Option<String>, ErrorBody> {
+    let (pool, volume) = (site.pools.get(&name.pool)?, name.volume.clone());
+    let snapshots = site.blocking.run(move || pool.snapshots(&volume)).await?;
+    let needed = snapshots.iter().find(|s| s.held || s.pinned_by.iter().any(|pin| *pin != kept_of(identity)));
+    Ok(needed.map(|snapshot| {
+        let snapshot_name = format!("{name}@{}", snapshot.name);
+        match snapshot.held {
+            true => {
+                format!("{snapshot_name} is held; farside snapshot unhold {snapshot_name} allows deleting it")
+            }
+            false => format!(
+                "{snapshot_name} is kept for a mirror; farside mirror destinations {name} says for whom"
+            ),
+        }
+    }))
+}
+
 /// Deletes a volume that no mirror stands on and nobody has open.
 pub(super) async fn remove_unused(site: &Site, name: &VolumeName) -> Result<(), ErrorBody> {
     let document = look(site, name)?;
@@ -242,11 +261,7 @@ pub(super) async fn remove_unused(site: &Site, name: &VolumeName) -> Result<(), 
 
 /// Deletes a volume, and all that the site knows of it.
 async fn remove(site: &Site, name: &VolumeName, document: &Volume) -> Result<(), ErrorBody> {
-    let pool = site.pools.get(&name.pool)?;
-    let volume = name.volume.clone();
-    // What a timetable has taken is pinned for it.
-    site.snapshot_schedules.end(document.uuid).await?;
-    site.blocking.run(move || pool.delete_volume(&volume)).await?;
+    site.snapshot_schedules.delete_volume(name, document.uuid).await?;
     site.drills.end(document.uuid).await;
     if let Err(error) = site.rights.end_with(&site.state, &[(name.clone(), document.uuid)]).await {
         // They hold for nobody else: the volume that they were on is no more.

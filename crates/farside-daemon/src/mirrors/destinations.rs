@@ -215,8 +215,9 @@ impl Mirrors {
         let all =
             self.parts.state.relationships(Some(&volume.pool)).await.map_err(Failure::into_error_body)?;
         let of_volume = all.into_iter().filter(|r| r.destination == *volume).map(|r| r.id);
-        // A timetable of snapshots pins as retention does.
-        Ok(of_volume.chain(self.parts.snapshot_schedules.ids()).collect())
+        // A timetable of snapshots pins as retention does, for the volume itself.
+        let own = self.parts.pools.get(&volume.pool).ok().and_then(|pool| pool.volume(&volume.volume).ok());
+        Ok(of_volume.chain(own.map(|own| own.uuid)).collect())
     }
 
     /// Whose bases of `volume` are meant by `holder`: a peer's name, the beginning of a key (as those are listed whose

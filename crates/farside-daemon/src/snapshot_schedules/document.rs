@@ -2,18 +2,16 @@
 
 use farside_api::{SnapshotSchedule as Document, Timestamp};
 use farside_mirror::{ClockReading, Retention, Schedule, Ticker};
-use farside_transfer::bases::kept_of;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::commands::Leader;
 use crate::convert;
 use crate::state::SnapshotScheduleRow;
 
 /// What the state database has of it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Kept {
-    /// Its own id: what it has taken is pinned by what follows from it.
-    pub(super) id: Uuid,
     pub(super) volume: Uuid,
     /// As it was called last.
     pub(super) name: String,
@@ -28,7 +26,18 @@ pub(super) struct Kept {
     pub(super) why: Option<String>,
     /// A hook has frozen an application, or was about to, and has not thawed it yet.
     #[serde(default)]
-    pub(super) is_frozen: bool,
+    pub(super) frozen: Option<Frozen>,
+}
+
+/// What is to be thawed.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct Frozen {
+    /// By which hook, whichever the timetable has now.
+    pub(super) hook: String,
+    /// The volumes that it was told.
+    pub(super) volumes: Vec<String>,
+    /// The command that freezes, which may still run after the daemon was killed.
+    pub(super) leader: Option<Leader>,
 }
 
 /// Another volume of a timetable.
@@ -47,8 +56,6 @@ pub(super) struct Entry {
     pub(super) schedule: Schedule,
     pub(super) retention: Retention,
     pub(super) ticker: Ticker,
-    /// A snapshot is being taken: a tick that falls meanwhile is over.
-    pub(super) is_busy: bool,
 }
 
 impl Entry {
@@ -65,7 +72,7 @@ impl Entry {
             Schedule::OnRequest | Schedule::Objective(_) => false,
         });
         let ticker = Ticker::new(schedule.clone(), now, missed);
-        Ok(Entry { pool, kept, schedule, retention, ticker, is_busy: false })
+        Ok(Entry { pool, kept, schedule, retention, ticker })
     }
 
     /// The volumes, that by which it is known first.
@@ -73,8 +80,23 @@ impl Entry {
         std::iter::once(self.kept.volume).chain(self.kept.others.iter().map(|other| other.volume))
     }
 
-    pub(super) fn keeper(&self) -> Uuid {
-        kept_of(self.kept.id)
+    /// Their names, as they were called last.
+    pub(super) fn names(&self) -> Vec<String> {
+        std::iter::once(&self.kept.name).chain(self.kept.others.iter().map(|o| &o.name)).cloned().collect()
+    }
+
+    /// Without a volume that is gone. None: it had no other.
+    pub(super) fn without(&self, volume: Uuid) -> Option<Entry> {
+        let mut entry = self.clone();
+        entry.kept.others.retain(|other| other.volume != volume);
+        if entry.kept.volume == volume {
+            if entry.kept.others.is_empty() {
+                return None;
+            }
+            let first = entry.kept.others.remove(0);
+            (entry.kept.volume, entry.kept.name) = (first.volume, first.name);
+        }
+        Some(entry)
     }
 
     pub(super) fn row(&self) -> SnapshotScheduleRow {
@@ -121,7 +143,6 @@ mod tests {
 
     fn kept(schedule: &str, last_at: Option<&str>) -> Kept {
         Kept {
-            id: Uuid::from_u128(1),
             volume: Uuid::from_u128(2),
             name: "p/v".into(),
             others: Vec::new(),
@@ -131,7 +152,7 @@ mod tests {
             last_at: last_at.map(|at| at.parse().unwrap()),
             last_snapshot: None,
             why: None,
-            is_frozen: false,
+            frozen: None,
         }
     }
 
@@ -142,6 +163,24 @@ mod tests {
         assert_eq!(name_at(at, true, |_| false), "app-2026-11-23T00:00:00Z");
         assert_eq!(name_at(at, false, |name| name.len() < 26), "auto-2026-11-23T00:00:00Z-2");
         assert!(farside_engine::is_label(&name_at(at, true, |_| false)));
+    }
+
+    #[test]
+    fn a_timetable_goes_on_without_a_volume_that_is_gone() {
+        let now = ClockReading { monotonic: Duration::ZERO, wall: farside_platform::Timestamp(0) };
+        let other = |n, name: &str| Other { volume: Uuid::from_u128(n), name: name.into() };
+        let others = vec![other(3, "p/w"), other(4, "p/x")];
+        let entry = Entry::begin("p".into(), Kept { others, ..kept("every 1h", None) }, now).unwrap();
+        let without = |entry: &Entry, n| entry.without(Uuid::from_u128(n));
+        assert_eq!(without(&entry, 3).unwrap().names(), ["p/v", "p/x"]);
+        let rest = without(&entry, 2).unwrap();
+        assert_eq!(
+            (rest.names(), rest.row().volume),
+            (vec!["p/w".into(), "p/x".into()], Uuid::from_u128(3).to_string())
+        );
+        let last = without(&without(&rest, 3).unwrap(), 9).unwrap();
+        assert_eq!(last.names(), ["p/x"]);
+        assert!(without(&last, 4).is_none());
     }
 
     #[test]

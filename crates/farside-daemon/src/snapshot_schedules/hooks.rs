@@ -2,21 +2,23 @@
 //! may use the control socket cannot have the daemon run what he likes; requests name them.
 
 use std::collections::BTreeMap;
-use std::process::Stdio;
 use std::time::Duration;
 
 use serde::Deserialize;
-use tokio::io::AsyncReadExt;
 use tokio::process::Command;
+use tokio_util::sync::CancellationToken;
 
+use crate::commands::{Ended, Leader, Running};
 use crate::error::DaemonError;
 
 /// How long a command may take unless the file says otherwise: hosts stand still meanwhile.
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 /// At most so long.
 const TIMEOUT_MAX: Duration = Duration::from_secs(600);
-/// Of what a command that failed says on its standard error so much is told, bytes.
-const SAID_MAX: u64 = 500;
+/// At least so long.
+const TIMEOUT_MIN: Duration = Duration::from_millis(1);
+/// What takes a hook away from a timetable, so no hook has this name.
+const NO_HOOK: &str = "none";
 
 /// The hooks of a site, by name.
 pub(crate) type Hooks = BTreeMap<String, Hook>;
@@ -47,6 +49,9 @@ impl HookTable {
         if !farside_engine::is_label(name) {
             return Err(wrong("such a name is not possible; use A-Z a-z 0-9 . _ + -".into()));
         }
+        if name == NO_HOOK {
+            return Err(wrong(format!("--hook {NO_HOOK} means none; choose another name")));
+        }
         let is_whole = |command: &[String]| command.first().is_none_or(|program| program.starts_with('/'));
         if self.freeze.is_empty() && self.thaw.is_empty() {
             return Err(wrong("it has neither freeze nor thaw".into()));
@@ -60,7 +65,7 @@ impl HookTable {
             None => TIMEOUT_DEFAULT,
             Some(text) => {
                 let read = text.parse::<jiff::SignedDuration>().ok().and_then(|d| Duration::try_from(d).ok());
-                read.filter(|d| !d.is_zero() && *d <= TIMEOUT_MAX).ok_or_else(|| {
+                read.filter(|d| (TIMEOUT_MIN..=TIMEOUT_MAX).contains(d)).ok_or_else(|| {
                     wrong(format!(
                         "timeout = {text:?} is not between 1 ms and 10 minutes; use for example \"10s\""
                     ))
@@ -72,45 +77,70 @@ impl HookTable {
 }
 
 impl Hook {
-    /// Freezes; an error says why it did not.
-    pub(crate) async fn freeze(&self, volume: &str) -> Result<(), String> {
-        run("freeze", &self.freeze, self.timeout, volume).await
+    /// Begins to freeze.
+    ///
+    /// # Errors
+    /// Why it could not.
+    pub(crate) fn begin_freeze(&self, volumes: &[String]) -> Result<Step, String> {
+        begin("freeze", &self.freeze, self.timeout, volumes)
     }
 
-    /// Thaws; whatever became of freezing.
-    pub(crate) async fn thaw(&self, volume: &str) -> Result<(), String> {
-        run("thaw", &self.thaw, self.timeout, volume).await
+    /// Thaws; whatever became of freezing. Nothing interrupts it but its time-out.
+    ///
+    /// # Errors
+    /// Why it did not.
+    pub(crate) async fn thaw(&self, volumes: &[String]) -> Result<(), String> {
+        begin("thaw", &self.thaw, self.timeout, volumes)?.end(&CancellationToken::new()).await
     }
 }
 
-async fn run(what: &str, command: &[String], timeout: Duration, volume: &str) -> Result<(), String> {
-    let Some((program, arguments)) = command.split_first() else { return Ok(()) };
-    let mut child = Command::new(program)
-        .args(arguments)
-        .env("FARSIDE_VOLUME", volume)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        // Whatever becomes of this process's task: nothing of it stays.
-        .kill_on_drop(true)
-        .spawn()
-        .map_err(|error| format!("{what} could not begin: {program}: {error}"))?;
-    let mut said = String::new();
-    let stderr = child.stderr.take();
-    let ended = tokio::time::timeout(timeout, async {
-        if let Some(stderr) = stderr {
-            let mut bytes = Vec::new();
-            let _ = stderr.take(SAID_MAX).read_to_end(&mut bytes).await;
-            said = String::from_utf8_lossy(&bytes).trim().to_owned();
-        }
-        child.wait().await
-    });
-    match ended.await {
-        Err(_) => Err(format!("{what} took longer than {timeout:?} and was ended: {program}")),
-        Ok(Err(error)) => Err(format!("{what} was lost sight of: {program}: {error}")),
-        Ok(Ok(status)) if status.success() => Ok(()),
-        Ok(Ok(status)) => Err(format!("{what} failed ({status}): {program}: {said}")),
+/// A command of a hook that runs.
+pub(crate) struct Step {
+    what: &'static str,
+    program: String,
+    timeout: Duration,
+    /// None: there is nothing to do.
+    running: Option<Running>,
+}
+
+impl Step {
+    /// None: nothing runs.
+    pub(crate) fn leader(&self) -> Option<Leader> {
+        self.running.as_ref()?.leader()
     }
+
+    /// Waits for its end, or ends it.
+    ///
+    /// # Errors
+    /// Why it did not what it is for.
+    pub(crate) async fn end(self, stop: &CancellationToken) -> Result<(), String> {
+        let Step { what, program, timeout, running } = self;
+        let Some(running) = running else { return Ok(()) };
+        running.end(b"", timeout, stop).await.map_err(|ended| match ended {
+            Ended::TooLong => format!("{what} took longer than {timeout:?} and was ended: {program}"),
+            Ended::Stopped => format!("{what} was ended: nobody wants the snapshot any more"),
+            Ended::Lost(error) => format!("{what} was lost sight of: {program}: {error}"),
+            Ended::Failed(status, said) => format!("{what} failed ({status}): {program}: {said}"),
+        })
+    }
+}
+
+fn begin(
+    what: &'static str,
+    command: &[String],
+    timeout: Duration,
+    volumes: &[String],
+) -> Result<Step, String> {
+    let Some((program, arguments)) = command.split_first() else {
+        return Ok(Step { what, program: String::new(), timeout, running: None });
+    };
+    let first = volumes.first().map_or("", String::as_str);
+    let mut command = Command::new(program);
+    // Names have no spaces.
+    command.args(arguments).env("FARSIDE_VOLUME", first).env("FARSIDE_VOLUMES", volumes.join(" "));
+    let running = Running::begin(&mut command)
+        .map_err(|error| format!("{what} could not begin: {program}: {error}"))?;
+    Ok(Step { what, program: program.clone(), timeout, running: Some(running) })
 }
 
 #[cfg(test)]
@@ -130,10 +160,13 @@ mod tests {
             "freeze = ['true']",
             "freeze = ['/bin/true']\ntimeout = '0s'",
             "thaw = ['/x']\ntimeout = '1h'",
+            "thaw = ['/x']\ntimeout = '1us'",
         ] {
             let error = table(text).unwrap_err();
             assert!(error.contains("[hooks.pg]"), "{error}");
         }
+        let none = toml::from_str::<HookTable>("thaw = ['/x']").unwrap().resolve("none");
+        assert!(none.unwrap_err().to_string().contains("another name"));
     }
 
     #[tokio::test]
@@ -143,14 +176,20 @@ mod tests {
             thaw: Vec::new(),
             timeout: Duration::from_millis(300),
         };
-        hook(&["/bin/sh", "-c", "test \"$FARSIDE_VOLUME\" = p/v"]).freeze("p/v").await.unwrap();
-        hook(&[]).thaw("p/v").await.unwrap();
-        let failed =
-            hook(&["/bin/sh", "-c", "echo no such database >&2; exit 3"]).freeze("p/v").await.unwrap_err();
+        let volumes = ["p/v".to_owned(), "p/w".to_owned()];
+        let freeze = |words: &[&str]| {
+            let begun = hook(words).begin_freeze(&volumes);
+            async move { begun?.end(&CancellationToken::new()).await }
+        };
+        freeze(&["/bin/sh", "-c", "test \"$FARSIDE_VOLUME $FARSIDE_VOLUMES\" = 'p/v p/v p/w'"])
+            .await
+            .unwrap();
+        hook(&[]).thaw(&volumes).await.unwrap();
+        let failed = freeze(&["/bin/sh", "-c", "echo no such database >&2; exit 3"]).await.unwrap_err();
         assert!(failed.contains("no such database") && failed.contains('3'), "{failed}");
         let begun = std::time::Instant::now();
-        let hung = hook(&["/bin/sleep", "60"]).freeze("p/v").await.unwrap_err();
+        let hung = freeze(&["/bin/sleep", "60"]).await.unwrap_err();
         assert!(hung.contains("longer") && begun.elapsed() < Duration::from_secs(30), "{hung}");
-        assert!(hook(&["/nonexistent"]).freeze("p/v").await.unwrap_err().contains("could not begin"));
+        assert!(freeze(&["/nonexistent"]).await.unwrap_err().contains("could not begin"));
     }
 }

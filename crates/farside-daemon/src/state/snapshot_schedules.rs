@@ -33,6 +33,24 @@ impl State {
         Ok(())
     }
 
+    /// Keeps one instead of that of `before`, which is gone.
+    pub(crate) async fn move_snapshot_schedule(
+        &self,
+        before: &str,
+        row: &SnapshotScheduleRow,
+    ) -> Result<(), StateError> {
+        sqlx::query(
+            "UPDATE OR REPLACE snapshot_schedules SET volume = ?, document = ? WHERE pool = ? AND volume = ?",
+        )
+        .bind(&row.volume)
+        .bind(&row.document)
+        .bind(&row.pool)
+        .bind(before)
+        .execute(&self.writer)
+        .await?;
+        Ok(())
+    }
+
     /// Forgets it.
     pub(crate) async fn forget_snapshot_schedule(&self, pool: &str, volume: &str) -> Result<(), StateError> {
         sqlx::query("DELETE FROM snapshot_schedules WHERE pool = ? AND volume = ?")
