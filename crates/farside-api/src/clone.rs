@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 /// `POST /volumes/POOL/VOL/snapshots/SNAP/clone`: makes a writable volume that begins as the snapshot.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -33,11 +34,21 @@ pub struct StartDrill {
     pub lease_seconds: Option<f64>,
 }
 
+/// Which volume of a drill is renewed (`POST /drills/POOL/NEW/renew`), or deleted at the end of the drill (`…/end`). One that was renamed
+/// is found too; another that has its name by then is not touched: the drill is not found.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct DrillVolume {
+    /// Its identity, as the drill's document has it.
+    pub uuid: Uuid,
+}
+
 /// A recovery drill.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Drill {
     /// The new volume, `POOL/NEW`.
     pub name: String,
+    /// Its identity; a rename keeps it.
+    pub uuid: Uuid,
     /// The replica, `POOL/VOL`.
     pub replica: String,
     /// The snapshot of the replica that it began as.
@@ -70,7 +81,7 @@ pub struct DrillRun {
     pub duration_seconds: f64,
     /// From the moment of asking for the drill until the command had ended: the recovery time, if it succeeded.
     pub recovery_seconds: f64,
-    /// Whether the volume was deleted afterwards.
+    /// Whether the volume was deleted afterwards: not if it was gone by then, or could not be.
     pub deleted: bool,
 }
 

@@ -41,7 +41,7 @@ pub use accelerator::{
     StartAccelerator,
 };
 pub use alarm::{Alarm, AlarmEvent, AlarmNotice, AlarmSeverity, AlarmTest};
-pub use clone::{CloneSnapshot, Drill, DrillResult, DrillRun, StartDrill};
+pub use clone::{CloneSnapshot, Drill, DrillResult, DrillRun, DrillVolume, StartDrill};
 pub use dedup::{Dedup, DedupPhase, DedupState, StartDedup};
 pub use error::{ErrorBody, ErrorCode, ErrorDocument};
 pub use host::{

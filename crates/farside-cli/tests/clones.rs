@@ -197,6 +197,20 @@ fn a_drill_runs_a_command_and_leaves_nothing() {
     let left: i32 = std::fs::read_to_string(&seen).unwrap().trim().parse().unwrap();
     eventually("what it started has ended", || is_dead(left));
 
+    // Somebody deletes the clone meanwhile, and its name is another volume's: that one stays. A clone that was renamed goes.
+    let farside = format!("{} --data-dir {}", support::FARSIDE, b.dir.display());
+    let volume = "\"$FARSIDE_DRILL_VOLUME\"";
+    let again =
+        format!("{farside} volume delete {volume} --yes && {farside} volume create {volume} --size 1M");
+    let output = run("again", &again);
+    assert_eq!(outcome(&output), (json!("ok"), json!(0), json!(false)));
+    assert!(text(&output.stderr).contains("q/again was gone"), "{}", text(&output.stderr));
+    assert_eq!(b.json("volume status q/again")["size_bytes"], json!(MIB));
+    delete(b, "q/again");
+    let output = run("named", &format!("{farside} volume rename {volume} q/other"));
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    only_the_replica();
+
     // Somebody ends the client: first its command, then its clone.
     std::fs::remove_file(&seen).unwrap();
     let waiting = format!("echo here > {}; sleep 600", seen.display());
@@ -238,7 +252,7 @@ fn a_drill_runs_a_command_and_leaves_nothing() {
     let log = pair.b.json("mirror log q/v");
     let drills: Vec<&Value> =
         log.as_array().unwrap().iter().filter(|line| line["event"] == "drill").collect();
-    assert_eq!(drills.len(), 4, "each that came to its end: {log}");
+    assert_eq!(drills.len(), 6, "each that came to its end: {log}");
     assert!(drills[0]["reason"].as_str().unwrap().contains("recovery point"), "{log}");
     assert_eq!(pair.b.stop(), Some(0));
     check_pool(&pair.root.path().join("q.pool"));

@@ -62,6 +62,11 @@ impl Drills {
         self.leases.lock().get_mut(&volume).map(|of| of.until = now + of.lease).is_some()
     }
 
+    /// Whether it is one that is renewed.
+    pub(crate) fn holds(&self, volume: Uuid) -> bool {
+        self.leases.lock().contains_key(&volume)
+    }
+
     /// Its volume is deleted, or a person's from now on.
     pub(crate) async fn end(&self, volume: Uuid) {
         if self.leases.lock().remove(&volume).is_some()

@@ -48,6 +48,21 @@ fn pool_with_a_snapshot() -> (SimulatedDisk, Arc<Pool>) {
     (disk, pool)
 }
 
+#[test]
+fn a_volume_is_deleted_by_its_identity() {
+    let (_, pool) = pool_with_a_snapshot();
+    let clone = |name: &str| {
+        let wanted = NewClone { name: name.into(), even_if_damaged: false };
+        pool.clone_volume("v", CloneOf::Snapshot("s"), &wanted).expect("a clone").uuid
+    };
+    let first = clone("c");
+    pool.delete_volume_of("c", first).expect("it goes");
+    let second = clone("c");
+    let refused = pool.delete_volume_of("c", first).expect_err("another has the name");
+    assert!(matches!(refused, StoreError::NotFound(_)), "{refused}");
+    assert_eq!(pool.volume("c").expect("it stays").uuid, second);
+}
+
 /// Pool and model, with volumes of which most are clones of clones.
 struct Run {
     disk: SimulatedDisk,

@@ -91,6 +91,7 @@ fn clones_and_drills() {
     golden(
         &Drill {
             name: "q/db-drill-20261121T200012Z".into(),
+            uuid: id(),
             replica: "q/db".into(),
             snapshot: "s9".into(),
             point: at("2026-11-21T20:00:00Z"),
@@ -108,8 +109,8 @@ fn clones_and_drills() {
             }),
         },
         json!({
-            "name": "q/db-drill-20261121T200012Z", "replica": "q/db", "snapshot": "s9", "point": "2026-11-21T20:00:00Z",
-            "age_seconds": 12.5, "size_bytes": 8192,
+            "name": "q/db-drill-20261121T200012Z", "uuid": ID, "replica": "q/db",
+            "snapshot": "s9", "point": "2026-11-21T20:00:00Z", "age_seconds": 12.5, "size_bytes": 8192,
             "uri": "nbd+unix:///q/db-drill-20261121T200012Z?socket=/d/nbd.sock", "duration_seconds": 0.25,
             "run": {
                 "command": "check-it", "result": "timed-out", "exit_status": null, "duration_seconds": 60.0,
@@ -117,6 +118,7 @@ fn clones_and_drills() {
             }
         }),
     );
+    golden(&DrillVolume { uuid: id() }, json!({"uuid": ID}));
     let results = [DrillResult::Ok, DrillResult::Failed, DrillResult::TimedOut, DrillResult::Interrupted];
     golden(&results.to_vec(), json!(["ok", "failed", "timed-out", "interrupted"]));
 }

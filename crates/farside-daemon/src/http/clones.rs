@@ -10,10 +10,13 @@ use std::time::{Duration, Instant};
 use axum::extract::{Path, State};
 use axum::routing::post;
 use axum::{Json, Router};
-use farside_api::{CloneSnapshot, Drill, DrillResult, ErrorBody, ErrorCode, StartDrill, Timestamp, Volume};
+use farside_api::{
+    CloneSnapshot, Drill, DrillResult, DrillVolume, ErrorBody, ErrorCode, StartDrill, Timestamp, Volume,
+};
 use farside_engine::{VolumeName, is_label};
 use farside_mirror::{LogEntry, LogEvent};
 use farside_store::{CloneOf, NewClone, Pool, StoreError, VolumeStatus};
+use uuid::Uuid;
 
 use super::error::Body;
 use super::handler::{Answer, Shared};
@@ -33,6 +36,7 @@ pub(super) fn routes() -> Router<Arc<Site>> {
         .route("/mirrors/{pool}/{volume}/drill", post(drill))
         .route("/mirrors/{pool}/{volume}/drilled", post(drilled))
         .route("/drills/{pool}/{volume}/renew", post(renew))
+        .route("/drills/{pool}/{volume}/end", post(end))
 }
 
 async fn clone_snapshot(
@@ -82,6 +86,7 @@ async fn drill(
     let point = convert::time(origin.created_at);
     let document = Drill {
         name: new.to_string(),
+        uuid: made.uuid,
         replica: name.to_string(),
         snapshot: origin.snapshot,
         point,
@@ -103,33 +108,63 @@ async fn drill(
     Ok(Json(document))
 }
 
-async fn renew(State(site): Shared, Path((pool, volume)): Path<(String, String)>) -> Answer<Volume> {
-    let name = name_of(pool, volume)?;
+async fn renew(
+    State(site): Shared,
+    Path((pool, volume)): Path<(String, String)>,
+    Body(of): Body<DrillVolume>,
+) -> Answer<Volume> {
+    let name = held(&site, &name_of(pool, volume)?, of.uuid)?;
     let document = look(&site, &name)?;
-    match site.drills.renew(document.uuid) {
+    match site.drills.renew(of.uuid) {
         true => Ok(Json(document)),
-        false => Err(ErrorBody::new(
-            ErrorCode::NotFound,
-            format!("{name} is not the volume of a drill that is renewed"),
-        )
-        .into()),
+        false => Err(gone(&name).into()),
     }
+}
+
+/// Deletes the volume of a drill, and no other that has its name by now.
+async fn end(
+    State(site): Shared,
+    Path((pool, volume)): Path<(String, String)>,
+    Body(of): Body<DrillVolume>,
+) -> Answer<Volume> {
+    let asked = name_of(pool, volume)?;
+    let name = held(&site, &asked, of.uuid)?;
+    let document = look(&site, &name)?;
+    remove_unused(&site, &name, of.uuid).await?;
+    tracing::info!(volume = %name, "the volume of a drill was deleted at its end");
+    Ok(Json(document))
+}
+
+/// What the volume is called now that a drill began as `asked`: its identity says which it is.
+fn held(site: &Site, asked: &VolumeName, identity: Uuid) -> Result<VolumeName, ErrorBody> {
+    let pool = site.pools.get(&asked.pool)?;
+    let found = called(&pool, identity).filter(|_| site.drills.holds(identity));
+    let volume = found.ok_or_else(|| gone(asked))?;
+    Ok(VolumeName { pool: asked.pool.clone(), volume })
+}
+
+/// The name of the volume with this identity.
+fn called(pool: &Pool, identity: Uuid) -> Option<String> {
+    pool.volumes().into_iter().find(|found| found.uuid == identity).map(|found| found.name)
+}
+
+fn gone(name: &VolumeName) -> ErrorBody {
+    ErrorBody::new(ErrorCode::NotFound, format!("the volume that was made for a drill as {name} is gone"))
 }
 
 /// Deletes the volumes of drills that nobody renews, for as long as the site lives.
 pub(crate) async fn end_drills(site: Arc<Site>) {
     loop {
         tokio::time::sleep(DRILLS_LOOKED_AT_EVERY).await;
-        for (volume, pool_name) in site.drills.expired() {
+        for (identity, pool_name) in site.drills.expired() {
             // What cannot be looked at now is looked at again.
             let Ok(pool) = site.pools.get(&pool_name) else { continue };
-            let found = pool.volumes().into_iter().find(|found| found.uuid == volume);
-            let Some(found) = found else {
-                site.drills.end(volume).await;
+            let Some(volume) = called(&pool, identity) else {
+                site.drills.end(identity).await;
                 continue;
             };
-            let name = VolumeName { pool: pool_name, volume: found.name };
-            match remove_unused(&site, &name).await {
+            let name = VolumeName { pool: pool_name, volume };
+            match remove_unused(&site, &name, identity).await {
                 Ok(()) => tracing::warn!(
                     volume = %name,
                     "deleted the volume of a drill: the client that ran its command has ended without doing so"

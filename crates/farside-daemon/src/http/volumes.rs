@@ -250,9 +250,12 @@ async fn needed(site: &Site, name: &VolumeName, identity: Uuid) -> Result<Option
     }))
 }
 
-/// Deletes a volume that no mirror stands on and nobody has open.
-pub(super) async fn remove_unused(site: &Site, name: &VolumeName) -> Result<(), ErrorBody> {
+/// Deletes a volume that no mirror stands on and nobody has open. A volume of another identity stays, whatever its name is.
+pub(super) async fn remove_unused(site: &Site, name: &VolumeName, identity: Uuid) -> Result<(), ErrorBody> {
     let document = look(site, name)?;
+    if document.uuid != identity {
+        return Err(ErrorBody::new(ErrorCode::NotFound, format!("{name} is another volume by now")));
+    }
     if site.mirrors.stands_on(name).await?.is_some() || site.exports.connections_to(name).all() > 0 {
         return Err(ErrorBody::new(ErrorCode::Refused, format!("{name} is in use")));
     }

@@ -7,8 +7,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use farside_api::{Drill, DrillResult, DrillRun, ErrorBody, ErrorCode, StartDrill, Volume};
-use reqwest::Method;
+use farside_api::{Drill, DrillResult, DrillRun, DrillVolume, ErrorBody, ErrorCode, StartDrill, Volume};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{self, SignalKind};
@@ -48,50 +47,106 @@ pub(super) async fn run(context: &Context, arguments: DrillArguments) -> Result<
     let asked = Instant::now();
     let mut drill: Drill = context.client.post(&path, &request).await?;
     let began = Instant::now();
-    let renewal = tokio::spawn(renew(context.clone(), drill.name.clone(), arguments.lease / RENEWALS));
+    let held = Held::of(&drill)?;
+    let renewal = tokio::spawn(held.clone().renew(context.clone(), arguments.lease / RENEWALS));
     let (result, status) = carry_out(&command, &drill, context.json, arguments.timeout, &mut endings).await;
     renewal.abort();
     let (ran, recovered) = (began.elapsed(), asked.elapsed());
-    let deleted = delete(context, &drill).await;
+    let end = held.delete(context).await;
     drill.run = Some(DrillRun {
         command,
         result,
         exit_status: status.and_then(|status| status.code()),
         duration_seconds: ran.as_secs_f64(),
         recovery_seconds: recovered.as_secs_f64(),
-        deleted: deleted.is_ok(),
+        deleted: matches!(end, End::Deleted),
     });
     // For the log of the mirror. Whoever asked has the report whatever becomes of that.
     let drilled = ["mirrors", &replica.pool, &replica.volume, "drilled"];
     if let Err(error) = context.client.post::<Drill>(&drilled, &drill).await {
         eprintln!("farside: the drill is not in the log of the mirror: {}", error.message);
     }
-    context.show(&drill, |drill| tried(drill, ran, recovered));
-    let error = match (how_it_failed(result, status, arguments.timeout), deleted) {
-        (None, Ok(())) => return Ok(()),
-        (Some(why), Ok(())) => ErrorBody::new(ErrorCode::Failed, why),
-        (why, Err(error)) => ErrorBody::new(
-            ErrorCode::Failed,
-            format!(
-                "{}the clone {} is still there: {}",
-                why.map(|why| format!("{why}; ")).unwrap_or_default(),
-                drill.name,
-                error.message
-            ),
-        )
-        .hint(format!("farside volume delete {} once nobody has it open", drill.name)),
-    };
-    Err(Failed { error, is_printed: context.json })
+    context.show(&drill, |drill| tried(drill, &end, ran, recovered));
+    match failure(how_it_failed(result, status, arguments.timeout), &end, &drill.name) {
+        None => Ok(()),
+        Some(error) => Err(Failed { error, is_printed: context.json }),
+    }
 }
 
-/// Says again and again that somebody runs the drill: a client that is killed leaves a volume that the daemon deletes.
-async fn renew(context: Context, name: String, every: Duration) {
-    let Some((pool, volume)) = name.split_once('/') else { return };
-    loop {
-        tokio::time::sleep(every).await;
-        // A daemon that is away is told when it is back.
-        let _ =
-            context.client.post::<Volume>(&["drills", pool, volume, "renew"], &serde_json::json!({})).await;
+/// What became of the clone after the command.
+#[derive(Debug)]
+enum End {
+    Deleted,
+    /// Somebody else deleted it before.
+    Gone,
+    /// It could not be deleted.
+    Stays(ErrorBody),
+}
+
+/// What the exit status is about; none after success.
+fn failure(of_command: Option<String>, end: &End, name: &str) -> Option<ErrorBody> {
+    let (of_clone, hint) = match end {
+        End::Deleted => (None, None),
+        End::Gone => (
+            Some(format!(
+                "the clone {name} was gone when the command had ended: this drill has not deleted it"
+            )),
+            Some(format!("a volume that is called {name} now is another one, and stays")),
+        ),
+        End::Stays(error) => (
+            Some(format!("the clone {name} is still there: {}", error.message)),
+            Some(format!("farside volume delete {name} once nobody has it open")),
+        ),
+    };
+    let said: Vec<String> = of_command.into_iter().chain(of_clone).collect();
+    let error = (!said.is_empty()).then(|| ErrorBody::new(ErrorCode::Failed, said.join("; ")))?;
+    Some(match hint {
+        Some(hint) => error.hint(hint),
+        None => error,
+    })
+}
+
+/// The clone that the daemon holds for this drill. Its identity says which it is: its name may become another volume's.
+#[derive(Clone)]
+struct Held {
+    pool: String,
+    volume: String,
+    identity: DrillVolume,
+}
+
+impl Held {
+    fn of(drill: &Drill) -> Result<Held, ErrorBody> {
+        let name: VolumeName =
+            drill.name.parse().map_err(|why: String| ErrorBody::new(ErrorCode::Failed, why))?;
+        Ok(Held { pool: name.pool, volume: name.volume, identity: DrillVolume { uuid: drill.uuid } })
+    }
+
+    async fn ask(&self, context: &Context, what: &str) -> Result<Volume, ErrorBody> {
+        context.client.post(&["drills", &self.pool, &self.volume, what], &self.identity).await
+    }
+
+    /// Says again and again that somebody runs the drill: a client that is killed leaves a volume that the daemon deletes.
+    async fn renew(self, context: Context, every: Duration) {
+        loop {
+            tokio::time::sleep(every).await;
+            // A daemon that is away is told when it is back.
+            let _ = self.ask(&context, "renew").await;
+        }
+    }
+
+    /// The daemon may not have seen yet that the command's connections are closed.
+    async fn delete(&self, context: &Context) -> End {
+        let until = Instant::now() + DISCONNECT_MAX;
+        loop {
+            match self.ask(context, "end").await {
+                Ok(_) => return End::Deleted,
+                Err(error) if error.code == ErrorCode::Refused && Instant::now() < until => {
+                    tokio::time::sleep(DISCONNECT_STEP).await;
+                }
+                Err(error) if error.code == ErrorCode::NotFound => return End::Gone,
+                Err(error) => return End::Stays(error),
+            }
+        }
     }
 }
 
@@ -165,24 +220,6 @@ async fn end(child: &mut Child, group: Option<Pid>) {
     let _ = child.wait().await;
 }
 
-/// The daemon may not have seen yet that the command's connections are closed.
-async fn delete(context: &Context, drill: &Drill) -> Result<(), ErrorBody> {
-    let name: VolumeName =
-        drill.name.parse().map_err(|why: String| ErrorBody::new(ErrorCode::Failed, why))?;
-    let path = ["volumes", &name.pool, &name.volume];
-    let until = Instant::now() + DISCONNECT_MAX;
-    loop {
-        match context.client.request::<Volume>(Method::DELETE, &path, &[], None::<&()>).await {
-            Err(error) if error.code == ErrorCode::Refused && Instant::now() < until => {
-                tokio::time::sleep(DISCONNECT_STEP).await;
-            }
-            // The command itself may have deleted it.
-            Err(error) if error.code == ErrorCode::NotFound => return Ok(()),
-            deleted => return deleted.map(drop),
-        }
-    }
-}
-
 fn how_it_failed(result: DrillResult, status: Option<ExitStatus>, timeout: Duration) -> Option<String> {
     match result {
         DrillResult::Ok => None,
@@ -215,13 +252,17 @@ fn made(drill: &Drill) -> String {
     )
 }
 
-fn tried(drill: &Drill, ran: Duration, recovered: Duration) -> String {
+fn tried(drill: &Drill, end: &End, ran: Duration, recovered: Duration) -> String {
     let Some(run) = &drill.run else { return String::new() };
     let outcome = match run.result {
         DrillResult::Ok => "the command succeeded",
         _ => "the command did not succeed",
     };
-    let deleted = if run.deleted { "is deleted" } else { "is still there" };
+    let deleted = match end {
+        End::Deleted => "is deleted",
+        End::Gone => "was gone already",
+        End::Stays(_) => "is still there",
+    };
     format!(
         "{outcome} after {}; recovery point {} ({} old), recovery time {}\nthe clone {} of {}@{} {deleted}\n",
         duration(ran.as_secs_f64()),
@@ -241,6 +282,7 @@ mod tests {
     fn drill(run: Option<DrillRun>) -> Drill {
         Drill {
             name: "q/db-drill-1".into(),
+            uuid: uuid::Uuid::from_u128(7),
             replica: "q/db".into(),
             snapshot: "s9".into(),
             point: "2026-11-21T20:00:00Z".parse().expect("a time"),
@@ -272,12 +314,25 @@ mod tests {
             recovery_seconds: 3.5,
             deleted: true,
         };
-        let text = tried(&drill(Some(run)), Duration::from_secs(3), Duration::from_millis(3500));
+        let text =
+            tried(&drill(Some(run)), &End::Deleted, Duration::from_secs(3), Duration::from_millis(3500));
         assert_eq!(
             text,
             "the command succeeded after 3.00 s; recovery point 2026-11-21T20:00:00Z (12 s old), recovery time 3.50 s\n\
              the clone q/db-drill-1 of q/db@s9 is deleted\n"
         );
+    }
+
+    #[test]
+    fn a_clone_that_was_gone_or_stays_is_no_success() {
+        let of = |command: Option<&str>, end: End| failure(command.map(String::from), &end, "q/c");
+        assert_eq!(of(None, End::Deleted), None);
+        assert_eq!(of(Some("why"), End::Deleted), Some(ErrorBody::new(ErrorCode::Failed, "why")));
+        let gone = of(Some("why"), End::Gone).expect("a failure");
+        assert!(gone.message.starts_with("why; the clone q/c was gone"), "{}", gone.message);
+        let open = End::Stays(ErrorBody::new(ErrorCode::Refused, "q/c is in use"));
+        let stays = of(None, open).expect("a failure");
+        assert_eq!(stays.message, "the clone q/c is still there: q/c is in use");
     }
 
     #[test]
