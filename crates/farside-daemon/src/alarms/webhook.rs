@@ -13,6 +13,7 @@ use axum::http::header::{CONTENT_TYPE, HOST, USER_AGENT};
 use axum::http::{Request, StatusCode};
 use farside_api::AlarmNotice;
 use farside_platform::{Clock, Timestamp, private_file};
+use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use rustls::pki_types::pem::PemObject;
@@ -37,10 +38,11 @@ const EVENT: &str = "farside-event";
 const SECRET_BYTES_MAX: u64 = 4096;
 /// Longest file of authorities, bytes.
 const CA_BYTES_MAX: u64 = 16 << 20;
-/// How long one attempt may take.
+/// How long one attempt may take until the head of its answer is there.
 const ATTEMPT_MAX: Duration = Duration::from_secs(15);
-/// How much of an answer is read, for the log.
+/// How much of an answer is read after its head, for the log, and for how long: what waits is kept waiting by it.
 const ANSWER_BYTES_MAX: usize = 4096;
+const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 /// Notices that wait, at most: beyond that the oldest go.
 pub(super) const WAITING_MAX: usize = 1000;
 /// A notice that is older is not news any more.
@@ -214,7 +216,10 @@ impl Webhook {
         let request = self.request(document).map_err(failed)?;
         let answer = tokio::time::timeout(ATTEMPT_MAX, self.exchange(request)).await;
         let answer = answer.map_err(|_| failed(format!("no answer within {} s", ATTEMPT_MAX.as_secs())))?;
-        let (status, said) = answer.map_err(failed)?;
+        let answer = answer.map_err(failed)?;
+        let status = answer.status;
+        // Its head alone decides; whatever becomes of the rest is nothing but words for the log.
+        let said = answer.said().await;
         if status.is_success() {
             return Ok(());
         }
@@ -251,7 +256,7 @@ impl Webhook {
         Ok(Some(hmac::Key::new(hmac::HMAC_SHA256, secret)))
     }
 
-    async fn exchange(&self, request: Request<Body>) -> Result<(StatusCode, String), String> {
+    async fn exchange(&self, request: Request<Body>) -> Result<Answer, String> {
         let WebhookConfig { host, port, is_tls, .. } = &self.config;
         let bare = host.trim_start_matches('[').trim_end_matches(']');
         let stream = TcpStream::connect((bare, *port)).await;
@@ -293,21 +298,34 @@ impl Webhook {
     }
 }
 
+/// An answer of which the head is there.
+struct Answer {
+    status: StatusCode,
+    rest: Incoming,
+    _connection: AbortOnDropHandle<hyper::Result<()>>,
+}
+
+impl Answer {
+    /// What it says, for the log only: of what is too long, or does not end in time, nothing.
+    async fn said(self) -> String {
+        let read = axum::body::to_bytes(Body::new(self.rest), ANSWER_BYTES_MAX);
+        let said = tokio::time::timeout(ANSWER_WITHIN, read).await;
+        let said = said.ok().and_then(Result::ok).unwrap_or_default();
+        String::from_utf8_lossy(&said).trim().chars().take(200).collect()
+    }
+}
+
 /// One request on a connection of its own.
 async fn exchange(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     request: Request<Body>,
-) -> Result<(StatusCode, String), String> {
+) -> Result<Answer, String> {
     let failed = |error: hyper::Error| format!("no answer: {error}");
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
-    let _connection = AbortOnDropHandle::new(tokio::spawn(connection));
+    let connection = AbortOnDropHandle::new(tokio::spawn(connection));
     let response = sender.send_request(request).await.map_err(failed)?;
-    let status = response.status();
-    // For the log only: what is too long, or does not come, is not said.
-    let said =
-        axum::body::to_bytes(Body::new(response.into_body()), ANSWER_BYTES_MAX).await.unwrap_or_default();
-    Ok((status, String::from_utf8_lossy(&said).trim().chars().take(200).collect()))
+    Ok(Answer { status: response.status(), rest: response.into_body(), _connection: connection })
 }
 
 /// A notice as it is posted.

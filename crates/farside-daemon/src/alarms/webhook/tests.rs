@@ -28,7 +28,8 @@ fn notice(id: u64) -> AlarmNotice {
     }
 }
 
-/// A server that answers its requests with these statuses, one connection each, and then with 200.
+/// A server that answers its requests with these statuses, one connection each, and then with 200. The answer with an
+/// `endless` status does not end, and `nothing` is none.
 struct Server {
     url: String,
     requests: tokio::sync::mpsc::UnboundedReceiver<String>,
@@ -41,11 +42,16 @@ impl Server {
         let (sent, requests) = tokio::sync::mpsc::unbounded_channel();
         let mut statuses: VecDeque<&'static str> = statuses.iter().copied().collect();
         tokio::spawn(async move {
+            let mut open = Vec::new();
             loop {
                 let (mut stream, _) = listener.accept().await.unwrap();
                 let request = read(&mut stream).await;
                 let status = statuses.pop_front().unwrap_or("200 OK");
-                if status != "nothing" {
+                if let Some(status) = status.strip_prefix("endless ") {
+                    let answer = format!("HTTP/1.1 {status}\r\nTransfer-Encoding: chunked\r\n\r\n");
+                    let _ = stream.write_all(answer.as_bytes()).await;
+                    open.push(stream);
+                } else if status != "nothing" {
                     let answer = format!("HTTP/1.1 {status}\r\nContent-Length: 4\r\n\r\nsaid");
                     let _ = stream.write_all(answer.as_bytes()).await;
                 }
@@ -135,6 +141,31 @@ async fn notices_arrive_in_order_signed_and_again_until_they_are_taken() {
         }
     };
     tokio::time::timeout(Duration::from_secs(60), forgotten).await.expect("what was taken is forgotten");
+    posting.abort();
+}
+
+#[tokio::test]
+async fn the_head_of_an_answer_decides_also_if_it_does_not_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let state = state(directory.path()).await;
+    let mut server =
+        Server::start(&["endless 403 Forbidden", "endless 200 OK", "endless 202 Accepted"]).await;
+    let clock = Arc::new(SystemClock::default());
+    let webhook = Arc::new(Webhook::load(config(&server.url, None), state.clone(), clock).await);
+    let document = document(&notice(1));
+    let refused = tokio::time::timeout(ATTEMPT_MAX, webhook.post(&document)).await;
+    let refused = refused.expect("the end of an answer is not waited for").unwrap_err();
+    assert!(refused.is_final && refused.why.ends_with("answered 403 Forbidden"), "{}", refused.why);
+    server.next().await;
+    for id in 1..=3 {
+        webhook.add(&notice(id)).await;
+    }
+    let posting = Arc::clone(&webhook);
+    let posting = tokio::spawn(async move { posting.keep_posting().await });
+    for id in 1..=3 {
+        let request = server.next().await;
+        assert_eq!(serde_json::from_str::<AlarmNotice>(body(&request)).unwrap(), notice(id));
+    }
     posting.abort();
 }
 
