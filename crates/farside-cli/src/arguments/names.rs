@@ -96,6 +96,14 @@ pub fn parse_label(text: &str) -> Result<String, String> {
     }
 }
 
+/// Whether a daemon takes `text` as the name of a pool, peer, volume or snapshot: for what it is asked much later. (`is_label` of
+/// `farside-engine`, which this program does without.)
+pub(crate) fn is_label(text: &str) -> bool {
+    (1..=128).contains(&text.len())
+        && !text.starts_with(['-', '.'])
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._:+-".contains(&b))
+}
+
 /// Whether `text` can stand as one segment of a URL's path and mean itself.
 fn is_part(text: &str) -> bool {
     !text.is_empty()
@@ -107,6 +115,18 @@ fn is_part(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn labels_are_those_of_the_daemon() {
+        let long = ["x".repeat(128), "x".repeat(129)];
+        let ascii: Vec<String> = (0..128).map(|byte: u8| format!("a{}", char::from(byte))).collect();
+        let begin = (0..128).map(|byte: u8| String::from(char::from(byte)));
+        for text in
+            ["", "\u{e9}", "a\u{df}"].map(String::from).into_iter().chain(long).chain(ascii).chain(begin)
+        {
+            assert_eq!(is_label(&text), farside_engine::is_label(&text), "{text:?}");
+        }
+    }
 
     #[test]
     fn structure() {

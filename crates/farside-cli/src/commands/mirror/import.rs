@@ -5,16 +5,22 @@
 //! the month. What has no counterpart is named, never passed over.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use farside_api::{CreateMirror, ErrorBody, ErrorCode, Mirror, SetMirrorLink};
 use serde::Serialize;
 
 use crate::arguments::mirror::Import;
+use crate::arguments::names::is_label;
 use crate::commands::context::Context;
 use crate::output::{Column, table};
 
 /// Longest file, bytes.
 const FILE_MAX: u64 = 1 << 20;
+/// Throttles that a mirror can have, in kilobytes of 1024 bytes a second: 8 kB/s to 1000 GB/s.
+const KILOBYTES: RangeInclusive<u64> = 8..=976_562_500;
+/// Windows that a mirror can have, bytes.
+const WINDOWS: RangeInclusive<u64> = 65_536..=67_108_864;
 /// Where peers are met.
 const PORT: u16 = 7440;
 
@@ -70,14 +76,31 @@ pub(super) async fn run(context: &Context, import: Import) -> Result<(), ErrorBo
     }
 }
 
+/// The text of a regular file, whole: of a part of it nobody would see that mirrors are missing.
 fn contents(file: &std::path::Path) -> Result<String, ErrorBody> {
     use std::io::Read;
-    let mut text = String::new();
-    let read = std::fs::File::open(file).and_then(|file| file.take(FILE_MAX).read_to_string(&mut text));
-    read.map_err(|error| {
+    let failed = |error: std::io::Error| {
         ErrorBody::new(ErrorCode::NotFound, format!("cannot read {}: {error}", file.display()))
-    })?;
-    Ok(text)
+    };
+    let too_long = |length: u64| {
+        let said = format!("{} has {length} bytes; at most {FILE_MAX} are read", file.display());
+        ErrorBody::new(ErrorCode::WrongUsage, said).hint("import its lines in several files")
+    };
+    // Opening a FIFO would wait for whoever writes to it.
+    let kind = std::fs::metadata(file).map_err(failed)?;
+    if !kind.is_file() {
+        return Err(ErrorBody::new(ErrorCode::WrongUsage, format!("{} is no regular file", file.display())));
+    }
+    if kind.len() > FILE_MAX {
+        return Err(too_long(kind.len()));
+    }
+    let mut text = String::new();
+    let read = std::fs::File::open(file).and_then(|file| file.take(FILE_MAX + 1).read_to_string(&mut text));
+    let length = read.map_err(failed)? as u64;
+    match length > FILE_MAX {
+        true => Err(too_long(length)),
+        false => Ok(text),
+    }
 }
 
 fn show(lines: &[Line], is_plan: bool) -> String {
@@ -113,15 +136,26 @@ fn show(lines: &[Line], is_plan: bool) -> String {
 
 /// What each line becomes. Lines of other destinations are left out where one is named.
 pub(super) fn read(text: &str, import: &Import) -> Vec<Line> {
-    let mut connections: BTreeMap<String, Connection> = BTreeMap::new();
+    let mut connections: BTreeMap<String, Option<Connection>> = BTreeMap::new();
     let mut lines = Vec::new();
     for (at, text) in joined(text) {
         match Connection::read(&text) {
-            Some((name, connection)) => drop(connections.insert(name, connection)),
-            None => lines.push((at, text)),
+            Some((name, connection)) => {
+                if connection.is_none() {
+                    lines.push((at, text, Some(name.clone())));
+                }
+                connections.insert(name, connection);
+            }
+            None => lines.push((at, text, None)),
         }
     }
-    let of = |(number, text): (usize, String)| line(number, &text, &connections, import);
+    let of = |(number, text, connection): (usize, String, Option<String>)| match connection {
+        None => line(number, &text, &connections, import),
+        Some(name) => {
+            let said = format!("the connection {name} is not read: its paths are (SOURCE,DESTINATION)(…)");
+            Some(Line { number, text, mirror: None, notes: vec![said], made: None })
+        }
+    };
     lines.into_iter().filter_map(of).collect()
 }
 
@@ -129,6 +163,8 @@ pub(super) fn read(text: &str, import: &Import) -> Vec<Line> {
 fn joined(text: &str) -> Vec<(usize, String)> {
     let mut all: Vec<(usize, String)> = Vec::new();
     let mut goes_on = false;
+    // Editors of some systems begin a file with a byte order mark.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     for (at, line) in text.lines().enumerate() {
         let line = line.split('#').next().unwrap_or_default().trim();
         let (line, continues) = line.strip_suffix('\\').map_or((line, false), |line| (line.trim(), true));
@@ -155,8 +191,8 @@ struct Connection {
 }
 
 impl Connection {
-    /// `NAME = multi(SOURCE,DESTINATION)(…)`, or `failover`.
-    fn read(line: &str) -> Option<(String, Connection)> {
+    /// `NAME = multi(SOURCE,DESTINATION)(…)`, or `failover`: the name, and the connection unless its paths are no such pairs.
+    fn read(line: &str) -> Option<(String, Option<Connection>)> {
         let (name, rest) = line.split_once('=')?;
         let (name, rest) = (name.trim(), rest.trim());
         let is_name =
@@ -167,20 +203,36 @@ impl Connection {
             "failover" => false,
             _ => return None,
         };
-        let pair = |text: &str| {
-            let (source, destination) = text.trim().trim_end_matches(')').split_once(',')?;
-            Some((source.trim().to_owned(), destination.trim().to_owned()))
-        };
-        let pairs = pairs.split('(').map(pair).collect::<Option<Vec<_>>>()?;
-        Some((name.to_owned(), Connection { is_multi, pairs }))
+        Some((name.to_owned(), self::pairs(pairs).map(|pairs| Connection { is_multi, pairs })))
     }
+}
+
+/// What follows the first parenthesis: `SOURCE,DESTINATION)`, and further such pairs, each in parentheses.
+fn pairs(text: &str) -> Option<Vec<(String, String)>> {
+    let mut pairs = Vec::new();
+    let mut rest = Some(text);
+    while let Some(text) = rest {
+        let (pair, after) = text.split_once(')')?;
+        let (source, destination) = pair.split_once(',')?;
+        let [source, destination] = [source, destination].map(str::trim);
+        let is_address = |text: &str| !text.is_empty() && !text.contains(['(', ',', ' ', '\t']);
+        if !is_address(source) || !is_address(destination) {
+            return None;
+        }
+        pairs.push((source.to_owned(), destination.to_owned()));
+        rest = match after.trim() {
+            "" => None,
+            after => Some(after.strip_prefix('(')?),
+        };
+    }
+    Some(pairs)
 }
 
 /// Of a line, if it is for this destination.
 fn line(
     number: usize,
     text: &str,
-    connections: &BTreeMap<String, Connection>,
+    connections: &BTreeMap<String, Option<Connection>>,
     import: &Import,
 ) -> Option<Line> {
     let mut line = Line { number, text: text.to_owned(), mirror: None, notes: Vec::new(), made: None };
@@ -205,9 +257,23 @@ fn line(
         }
     };
     let Some(schedule) = timetable(schedule, &mut line.notes) else { return Some(line) };
+    let peer = import.peers.iter().find(|(of, _)| of == filer).map_or(filer, |(_, peer)| peer);
     let mut link = SetMirrorLink::default();
-    read_arguments(arguments, &mut link, &mut line.notes);
-    if let Some(connection) = connections.get(filer) {
+    let is_taken = read_arguments(arguments, &mut link, &mut line.notes);
+    if let Some(not) = [peer, from, to].into_iter().find(|name| !is_label(name)) {
+        line.notes.push(format!(
+            "{not:?} cannot be a name and would be refused: it has other letters than A-Z a-z 0-9 . _ : + -, more than 128, or begins with \
+             - or ."
+        ));
+        return Some(line);
+    }
+    if !is_taken {
+        return Some(line);
+    }
+    if let Some(None) = connections.get(filer) {
+        line.notes.push(format!("the connection {filer} is not read: the mirror has one path"));
+    }
+    if let Some(Some(connection)) = connections.get(filer) {
         if !connection.is_multi {
             line.notes
                 .push("failover: farside uses all paths together, and the others when one is dead".into());
@@ -215,7 +281,6 @@ fn line(
         let path = |(source, destination): &(String, String)| format!("{destination}={source}:{PORT}");
         link.paths = Some(connection.pairs.iter().map(path).collect());
     }
-    let peer = import.peers.iter().find(|(of, _)| of == filer).map_or(filer, |(_, peer)| peer);
     line.mirror = Some(CreateMirror {
         source: format!("{peer}:{}/{from}", import.source_pool),
         destination: format!("{}/{to}", import.pool),
@@ -273,19 +338,30 @@ fn timetable(fields: &[&str], notes: &mut Vec<String>) -> Option<Option<String>>
     }
 }
 
-fn read_arguments(arguments: &str, link: &mut SetMirrorLink, notes: &mut Vec<String>) {
+/// Answers whether a mirror can have what they say.
+fn read_arguments(arguments: &str, link: &mut SetMirrorLink, notes: &mut Vec<String>) -> bool {
+    let mut is_taken = true;
     for argument in arguments.split(',').filter(|argument| !matches!(*argument, "-" | "")) {
         let (name, value) = argument.split_once('=').unwrap_or((argument, ""));
         match (name, value) {
             // Kilobytes of 1024 bytes.
             ("kbs", value) => match value.parse::<u64>() {
                 Ok(0) | Err(_) => notes.push(format!("{argument}: no number")),
-                Ok(kilobytes) => link.throttle = Some(format!("{kilobytes}KiB/s")),
+                Ok(kilobytes) if KILOBYTES.contains(&kilobytes) => {
+                    link.throttle = Some(format!("{kilobytes}KiB/s"));
+                }
+                Ok(_) => {
+                    is_taken = false;
+                    let (least, most) = (KILOBYTES.start(), KILOBYTES.end());
+                    notes.push(format!("{argument}: a throttle has {least} to {most}; it would be refused"));
+                }
             },
             ("wsize", value) => match value.parse::<u64>() {
-                Ok(bytes) if (65_536..=67_108_864).contains(&bytes) => link.window_bytes = Some(bytes),
+                Ok(bytes) if WINDOWS.contains(&bytes) => link.window_bytes = Some(bytes),
                 Ok(_) => {
-                    notes.push(format!("{argument}: a window has 64 KiB to 64 MiB; it is left to farside"))
+                    notes.push(format!(
+                        "{argument}: a window has 64 KiB to 64 MiB; this one would be refused, and is left to farside"
+                    ));
                 }
                 Err(_) => notes.push(format!("{argument}: no number")),
             },
@@ -299,6 +375,7 @@ fn read_arguments(arguments: &str, link: &mut SetMirrorLink, notes: &mut Vec<Str
             _ => notes.push(format!("{argument} has no counterpart")),
         }
     }
+    is_taken
 }
 
 #[cfg(test)]
@@ -358,6 +435,14 @@ mod tests {
             ("filer1:home filer2:home - 0 * *", "fields"),
             ("filer1:home filer2:home", "fewer"),
             ("home filer2:home - 0 * * *", "FILER:VOLUME"),
+            ("filer1:home$ filer2:home - 0 * * *", "\"home$\" cannot be a name and would be refused"),
+            ("filer1:home filer2:-home - 0 * * *", "\"-home\" cannot be a name and would be refused"),
+            ("filer\u{e9}:home filer2:home - 0 * * *", "cannot be a name and would be refused"),
+            (
+                "filer1:home filer2:home kbs=7 0 * * *",
+                "kbs=7: a throttle has 8 to 976562500; it would be refused",
+            ),
+            ("filer1:home filer2:home kbs=976562501 0 * * *", "it would be refused"),
         ] {
             let line = only(text);
             assert!(line.mirror.is_none() && line.notes.join(" ").contains(note), "{text}: {:?}", line.notes);
@@ -367,7 +452,7 @@ mod tests {
                 "filer1:home filer2:home visibility_interval=1hr 0 * * *",
                 "visibility_interval=1hr has no counterpart",
             ),
-            ("filer1:home filer2:home wsize=1000 0 * * *", "64 KiB"),
+            ("filer1:home filer2:home wsize=1000 0 * * *", "would be refused"),
             ("filer1:home filer2:home kbs=lots 0 * * *", "no number"),
             ("filer1:home filer2:home - 0 3 1 1", "either matches"),
         ] {
@@ -376,6 +461,52 @@ mod tests {
         }
         let on_request = only("filer1:home filer2:home - - - - -").mirror.unwrap();
         assert_eq!((on_request.schedule, on_request.time_zone), (None, None));
+    }
+
+    #[test]
+    fn a_connection_that_is_not_whole_is_named_and_not_taken() {
+        for paths in ["(a,b", "(a,b)(c,d", "(a,b) c", "(a,b,c)", "(a)", "(,b)", "(a,(b)", "()", "(a,b))"] {
+            let lines = read(&format!("n = multi{paths}\nn:v filer2:v - 0 * * *"), &import());
+            let [connection, mirror] = &lines[..] else { panic!("{paths}: {lines:?}") };
+            assert!(connection.mirror.is_none() && connection.number == 1, "{paths}: {connection:?}");
+            assert!(connection.notes[0].contains("connection n is not read"), "{paths}: {connection:?}");
+            let made = mirror.mirror.as_ref().unwrap();
+            assert!(made.link.is_none() && mirror.notes[0].contains("one path"), "{paths}: {mirror:?}");
+        }
+    }
+
+    #[test]
+    fn limits_are_those_of_mirrors() {
+        use farside_link::limits::{RATE_MAX, RATE_MIN, WINDOW_MAX, WINDOW_MIN};
+        assert_eq!(KILOBYTES, RATE_MIN.div_ceil(1024)..=RATE_MAX / 1024);
+        assert_eq!(WINDOWS, WINDOW_MIN..=WINDOW_MAX);
+    }
+
+    #[test]
+    fn a_file_is_read_whole_or_not_at_all() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("snapmirror.conf");
+        let line = "filer1:home filer2:home - 0 * * *\n";
+        std::fs::write(&path, format!("\u{feff}{line}")).unwrap();
+        let lines = read(&contents(&path).unwrap(), &import());
+        assert!(lines.len() == 1 && lines[0].mirror.is_some(), "{lines:?}");
+        assert_eq!(lines[0].mirror.as_ref().unwrap().source, "north:tank/home");
+        let longest = line.to_owned() + &" ".repeat(FILE_MAX as usize - line.len());
+        std::fs::write(&path, &longest).unwrap();
+        assert!(contents(&path).unwrap() == longest);
+        std::fs::write(&path, longest + line).unwrap();
+        let Err(refused) = contents(&path) else { panic!("it is too long") };
+        assert!(refused.message.contains("has 1048610 bytes"), "{}", refused.message);
+        assert_eq!(contents(directory.path()).unwrap_err().code, ErrorCode::WrongUsage);
+        assert_eq!(contents(&directory.path().join("absent")).unwrap_err().code, ErrorCode::NotFound);
+        let fifo = directory.path().join("fifo");
+        let made = std::process::Command::new("mkfifo").arg(&fifo).status().unwrap();
+        assert!(made.success());
+        let (said, heard) = std::sync::mpsc::channel();
+        std::thread::spawn(move || said.send(contents(&fifo).unwrap_err().message));
+        let refused =
+            heard.recv_timeout(std::time::Duration::from_secs(60)).expect("nobody waits for a writer");
+        assert!(refused.contains("no regular file"), "{refused}");
     }
 
     #[test]
