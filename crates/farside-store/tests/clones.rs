@@ -5,6 +5,7 @@ mod sparse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use farside_format::pins::kept_of;
 use farside_platform::{BlockDevice, CrashFate, SimulatedDisk};
 use farside_store::{CloneOf, NewClone, Pool, ReplicaStatus, StoreError};
 use rand::rngs::SmallRng;
@@ -56,11 +57,22 @@ fn a_volume_is_deleted_by_its_identity() {
         pool.clone_volume("v", CloneOf::Snapshot("s"), &wanted).expect("a clone").uuid
     };
     let first = clone("c");
-    pool.delete_volume_of("c", first).expect("it goes");
+    pool.delete_volume_of("c", first, kept_of(first)).expect("it goes");
     let second = clone("c");
-    let refused = pool.delete_volume_of("c", first).expect_err("another has the name");
+    let refused = pool.delete_volume_of("c", first, kept_of(first)).expect_err("another has the name");
     assert!(matches!(refused, StoreError::NotFound(_)), "{refused}");
     assert_eq!(pool.volume("c").expect("it stays").uuid, second);
+    // With what its own timetable keeps, but not with what anybody else needs.
+    let (own, other) = (kept_of(second), Uuid::from_u128(7));
+    let mut wanted = new_snapshot("kept", 9);
+    wanted.pin_for = Some(own);
+    let kept = pool.create_snapshots(&[("c".into(), wanted)]).expect("taken").remove(0).uuid;
+    pool.pin_snapshot("c", kept, other).expect("pinned");
+    let refused = pool.delete_volume_of("c", second, own).expect_err("somebody needs it");
+    assert!(matches!(refused, StoreError::Refused(_)), "{refused}");
+    pool.unpin_snapshot("c", kept, other).expect("unpinned");
+    pool.delete_volume("c").expect_err("its timetable keeps it");
+    pool.delete_volume_of("c", second, own).expect("it goes");
 }
 
 /// Pool and model, with volumes of which most are clones of clones.
