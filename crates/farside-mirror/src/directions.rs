@@ -1,5 +1,5 @@
 //! What a source makes of what its destinations say, and what it refuses because of it: the decisions that keep two originals
-//! from being unknown. Pure; `source` looks the facts up and carries the answers out, and [`model`] walks through all that
+//! from being unknown. Pure; `source` looks the facts up and carries the answers out, and `model` walks through all that
 //! three sites can come to with them.
 
 #[cfg(test)]

@@ -24,7 +24,7 @@
 //! first table runs inside the bridge already, and the socket that `tproxy` finds there is lost before IP sees the packet.
 //!
 //! A [`Ruleset`] is rendered twice from the same terms: as text in nft's words ([`Ruleset::nft`], and everything else that is
-//! installed by [`fmt::Display`]), and as netlink messages for [`crate::kernel::OwnedTable`]. What is printed is therefore what is
+//! installed by [`std::fmt::Display`]), and as netlink messages for [`crate::kernel::OwnedTable`]. What is printed is therefore what is
 //! installed.
 //!
 //! Connections to the box itself and between its LANs are not held: the rules ask the kernel's own routing (`fib`). A kernel

@@ -1,4 +1,4 @@
-//! Lets go what the retention of a replica does not name any more. What decides is pure ([`retention`]).
+//! Lets go what the retention of a replica does not name any more. What decides is pure ([`retention`](crate::retention)).
 //!
 //! What retention keeps is pinned by [`kept_of`] the relationship, in the pool; the moments for which the points count are in the state
 //! database. Where that was lost a point counts for the moment of its data. A crash anywhere in between costs nothing: what is

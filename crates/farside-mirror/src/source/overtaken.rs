@@ -1,6 +1,6 @@
 //! A destination that was broken off tells its source: hosts there went on without it. From then on updates of that
 //! relationship are refused, until it is resynced from here, overwrites this side, or is released here. What is made of each
-//! word is decided in [`directions`](crate::directions).
+//! word is decided in [`directions`].
 
 mod over;
 mod word;

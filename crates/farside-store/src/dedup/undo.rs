@@ -65,7 +65,7 @@ impl DedupUndo {
     /// Goes on by 4 MiB of the volume; false at its end. `pace` as in [`super::Dedup::step`].
     ///
     /// # Errors
-    /// No room ([`StoreError::NoSpace`]): what was copied stays so. The volume was deleted, or became a replica; those of the device.
+    /// No room ([`StoreError::NoSpace`](crate::StoreError::NoSpace)): what was copied stays so. The volume was deleted, or became a replica; those of the device.
     pub fn step(&mut self, pace: &mut dyn FnMut(u64)) -> Result<bool> {
         self.pool.check_usable()?;
         if self.is_done {
