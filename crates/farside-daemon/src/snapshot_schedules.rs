@@ -120,8 +120,8 @@ impl SnapshotSchedules {
 
     /// Takes what is due, for as long as the site lives.
     pub(crate) async fn run(self: Arc<Self>) {
+        self.thaw_what_is_left();
         self.leave_what_nobody_keeps().await;
-        self.thaw_what_is_left().await;
         loop {
             let now = ClockReading::of(&*self.clock);
             let (due, wait) = self.due(now);
@@ -179,15 +179,20 @@ impl SnapshotSchedules {
         }
     }
 
-    /// A crash came between freezing and thawing.
-    async fn thaw_what_is_left(&self) {
+    /// A crash came between freezing and thawing. Each by itself: one that hangs leaves no other frozen.
+    fn thaw_what_is_left(self: &Arc<Self>) {
         let left: Vec<Uuid> = {
             let entries = self.entries.lock();
             entries.values().filter(|e| e.kept.frozen.is_some()).map(|e| e.kept.volume).collect()
         };
         for volume in left {
-            let _turn = self.turns.take(volume).await;
-            self.thaw_of_before(volume).await;
+            // Whoever has the turn already thaws first.
+            let Some(turn) = self.turns.try_take(volume) else { continue };
+            let this = Arc::clone(self);
+            self.takers.spawn(async move {
+                this.thaw_of_before(volume).await;
+                drop(turn);
+            });
         }
     }
 
