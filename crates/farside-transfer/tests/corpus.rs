@@ -78,6 +78,12 @@ fn calls() -> Vec<(&'static str, Vec<u8>)> {
         schedule: "every 10s".into(),
         role_change: 1,
     };
+    let reserve = Reserve {
+        relationship: relationship.clone(),
+        transfer: vec![3; 16],
+        volume: volume.clone(),
+        role_change: 300,
+    };
     let numbered_swap = Swap { phase: 2, role_change: 300, ..swap.clone() };
     let overtaken = Overtaken {
         relationship,
@@ -108,6 +114,7 @@ fn calls() -> Vec<(&'static str, Vec<u8>)> {
     };
     vec![
         ("begin", call(Body::Begin(begin.clone()))),
+        ("reserve", call(Body::Reserve(reserve))),
         ("begin-staged", call(Body::Begin(Begin { staged, ..begin }))),
         ("swap", call(Body::Swap(swap))),
         ("begin-numbered", call(Body::Begin(Begin { role_change: 300, ..numbered }))),
