@@ -339,11 +339,10 @@ impl SnapshotSchedules {
         self.change(entry.kept.volume, |kept| kept.frozen = Some(frozen(None))).await;
         let step = hook.begin_freeze(&entry.names())?;
         let leader = step.leader();
-        let (noted, ended) = tokio::join!(
+        let ((), ended) = tokio::join!(
             self.change(entry.kept.volume, |kept| kept.frozen = Some(frozen(leader))),
             step.end(turn.unwanted())
         );
-        let () = noted;
         ended
     }
 
@@ -485,11 +484,12 @@ impl SnapshotSchedules {
     /// Ends it: what it has taken becomes a person's, and nothing goes by itself any more.
     pub(crate) async fn end(&self, volume: Uuid) -> Result<Option<Document>, ErrorBody> {
         let _turn = self.rest(volume).await;
-        let _setting = self.setting.lock().await;
         let Some(key) = self.key_of(volume) else { return Ok(None) };
         if let Some(why) = self.thaw_of_before(key).await {
             tracing::error!("a timetable ends, and nobody tries to thaw again: {why}");
         }
+        // After the thaw, which may hang: others change theirs meanwhile.
+        let _setting = self.setting.lock().await;
         let Some(entry) = self.entries.lock().get(&key).cloned() else { return Ok(None) };
         let forgotten = self.state.forget_snapshot_schedule(&entry.pool, &key.to_string()).await;
         forgotten.map_err(Failure::into_error_body)?;
@@ -506,15 +506,18 @@ impl SnapshotSchedules {
     /// Deletes a volume with what its timetable has taken of it. The timetable goes on with the others that it has.
     pub(crate) async fn delete_volume(&self, name: &VolumeName, volume: Uuid) -> Result<(), ErrorBody> {
         let _turn = self.rest(volume).await;
+        if let Some(key) = self.key_of(volume)
+            && let Some(why) = self.thaw_of_before(key).await
+        {
+            tracing::error!("{why}");
+        }
+        // After the thaw, which may hang: others change theirs meanwhile.
         let _setting = self.setting.lock().await;
         let (pool, of) = (self.pools.get(&name.pool)?, name.volume.clone());
         let deleted =
             move || pool.delete_volume_of(&of, volume, kept_of(volume)).map_err(Failure::into_error_body);
         self.blocking.run(deleted).await?;
         let Some(key) = self.key_of(volume) else { return Ok(()) };
-        if let Some(why) = self.thaw_of_before(key).await {
-            tracing::error!("{why}");
-        }
         let Some(entry) = self.entries.lock().remove(&key) else { return Ok(()) };
         let key = key.to_string();
         let kept = match entry.without(volume) {

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 /// Makes the id of what is kept in common of that of the relationship.
 const COMMON: u128 = 0x51d7_0a6e_93c4_4b08_a7f2_18e5_c36b_9d40;
-/// Makes the id of what retention keeps of that of the relationship, or of the timetable of snapshots.
+/// Makes the id of what retention keeps of that of the relationship, or of the volume if its timetable of snapshots keeps it.
 const KEPT: u128 = 0x2e94_f1b7_605d_4c39_9a18_d3c0_7f5e_a826;
 
 /// For whom a destination pins what it has in common with other destinations of the same volume, and a source what it has in
@@ -17,9 +17,10 @@ pub fn common_of(relationship: Uuid) -> Uuid {
     Uuid::from_u128(relationship.as_u128() ^ COMMON)
 }
 
-/// By what a destination pins the points that its retention keeps, and may let go again.
-pub fn kept_of(relationship: Uuid) -> Uuid {
-    Uuid::from_u128(relationship.as_u128() ^ KEPT)
+/// By what a destination pins the points that its retention keeps, and may let go again. A timetable of snapshots does the same with
+/// the id of its volume, so that it is known whatever becomes of the timetable.
+pub fn kept_of(relationship_or_volume: Uuid) -> Uuid {
+    Uuid::from_u128(relationship_or_volume.as_u128() ^ KEPT)
 }
 
 #[cfg(test)]
