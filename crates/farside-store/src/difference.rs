@@ -2,7 +2,7 @@
 //!
 //! Never touches data (requirement A2). The cost is the nodes on changed paths: at worst, with change scattered over
 //! every leaf, the metadata (0.8 % of the data). Blocks rewritten with equal content are not reported. It goes in
-//! bounded steps; a step holds up a consistency point's last moment, and no write.
+//! bounded steps; a step holds up the consistency point after the next, and no host.
 //!
 //! A subtree that is a hole now costs one node of the base, whatever its size: the node says how many blocks were mapped
 //! below it. So a trim of a terabyte of scattered blocks is one range, not a walk over all of its leaves.

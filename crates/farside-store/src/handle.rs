@@ -213,6 +213,11 @@ impl VersionHandle {
         self
     }
 
+    /// Whether what is read by it stays in the system's memory.
+    pub fn remembers(&self) -> bool {
+        self.way == Way::Remembering
+    }
+
     /// Reads any range, verified. After an error nothing in `buffer` is.
     pub fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         self.check(offset, buffer.len() as u64)?;

@@ -51,6 +51,7 @@ mod owner_counts;
 mod point;
 mod pool;
 mod quota;
+mod readers;
 mod reading;
 mod reaper;
 mod recovery;

@@ -202,8 +202,8 @@ impl Pool {
         )?;
         self.sync_device()?;
 
-        // 6. Install: after the last reader of the old trees has gone.
-        let barrier = self.readers.write();
+        // 6. Install: after the last reader has gone who can have seen what becomes free now.
+        self.readers.wait_for_earlier();
         let mut ring = self.ring.lock();
         let mut state = self.state.lock();
         for version in state.versions.versions.values_mut() {
@@ -239,9 +239,9 @@ impl Pool {
         system.owner_counts = owner_counts;
         system.chunk_pointers = chunk_pointers;
         state.system_blocks = writer_blocks(bytes.len(), state.allocator.chunks());
+        self.readers.turn();
         drop(state);
         drop(ring);
-        drop(barrier);
         self.counters.points.fetch_add(1, Ordering::Relaxed);
         tracing::debug!(generation, epoch = epoch.0, "consistency point");
         Ok(())

@@ -20,6 +20,7 @@ use crate::error::{Result, StoreError};
 use crate::journal_load::JournalLoad;
 use crate::known_data::KnownData;
 use crate::nodes::{NodeReader, TreeIdentity};
+use crate::readers::Readers;
 use crate::ring::{Pending, RingWriter};
 use crate::versions::{VersionState, Versions};
 use crate::view::View;
@@ -208,8 +209,8 @@ pub struct Pool {
     pub(crate) options: PoolOptions,
     pub(crate) nodes: NodeReader,
     pub(crate) maintenance: Mutex<SystemTrees>,
-    /// Held shared by every read of blocks or nodes; exclusively for the moment in which freed places become free.
-    pub(crate) readers: RwLock<()>,
+    /// Every read of blocks or nodes is one of them; what was freed becomes free behind their backs.
+    pub(crate) readers: Readers,
     pub(crate) ring: Mutex<RingWriter>,
     pub(crate) state: Mutex<State>,
     /// Records known to be on the medium.
@@ -280,7 +281,7 @@ impl Pool {
             options,
             nodes,
             maintenance: Mutex::new(system),
-            readers: RwLock::new(()),
+            readers: Readers::default(),
             ring: Mutex::new(ring),
             state: Mutex::new(state),
             durable: AtomicU64::new(0),

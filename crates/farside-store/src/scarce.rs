@@ -85,7 +85,7 @@ impl Pool {
         self.latch(self.device.write_at(older, &superblock).map_err(StoreError::from))?;
         self.sync_device()?;
         // Nobody may still read what becomes free.
-        let _barrier = self.readers.write();
+        let _shut = self.readers.shut();
         let mut ring = self.ring.lock();
         let mut state = self.state.lock();
         state.allocator.free_waiting();

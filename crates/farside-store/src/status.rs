@@ -115,8 +115,8 @@ impl Pool {
         Ok(found)
     }
 
-    /// Ranges of one version, in no order. A consistency point's last moment waits for readers, and all hosts wait for that:
-    /// so it is walked in steps, each of which looks at the version as it is then.
+    /// Ranges of one version, in no order. A consistency point waits for readers of long before: so it is walked in steps, each of
+    /// which looks at the version as it is then.
     fn quarantined_of(&self, version: u64, damaged: &[DamagedNode]) -> Result<Vec<(u64, u64)>> {
         let view = || {
             let state = self.locked();
