@@ -75,7 +75,9 @@ fn is_refused(history: &History, golden: &Golden, filled: &SimulatedDisk, blocks
         let name = operation.name;
         match (operation.run)(&mut hands) {
             Ok(()) => at += 1,
-            Err(StoreError::NoSpace { .. }) if operation.lasts != Lasts::AndFrees && refused == 0 => {
+            Err(StoreError::NoSpace { .. } | StoreError::NoRoomToReserve { .. })
+                if operation.lasts != Lasts::AndFrees && refused == 0 =>
+            {
                 refused += 1;
                 let seen = hands.observe().unwrap_or_else(|e| panic!("{what}: {name}: {e}"));
                 assert_eq!(seen, golden.states[at], "{what}: {name} was refused, and has changed something");

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use farside_format::{BLOCK_BYTES, Fingerprint};
 use farside_platform::{CrashFate, SimulatedDisk};
-use farside_store::{Pool, ReplicaStatus, StagedVersion, StoreError, VersionHandle, Wanted};
+use farside_store::{
+    DedupIndex, Pool, ReplicaStatus, StagedVersion, StoreError, VersionHandle, VolumeLimits, Wanted,
+};
 use uuid::Uuid;
 
 use crate::model::{Observation, new_snapshot, options, staged_for, try_observe};
@@ -110,6 +112,10 @@ impl Hands {
         self.pool().create_snapshots(&wanted).map(|_| ())
     }
 
+    fn volume_id(&self, volume: &str) -> Uuid {
+        self.pool().volume_id(volume).expect("it is there")
+    }
+
     fn uuid(&self, volume: &str, snapshot: &str) -> Result<Uuid, StoreError> {
         Ok(self.pool().snapshot_named(volume, snapshot)?.uuid)
     }
@@ -162,6 +168,34 @@ impl Hands {
         while scrub.step(&mut |_| {})? {}
         assert!(!self.believes_scrubs || scrub.findings().is_sound(), "{:?}", scrub.findings());
         Ok(())
+    }
+
+    /// One pass over each of these volumes, among all of them. What cannot be read is shared with nobody, and no error.
+    fn dedup(&self, volumes: &[&str]) -> Outcome {
+        let among: Vec<Uuid> = volumes.iter().map(|volume| self.volume_id(volume)).collect();
+        let mut index = DedupIndex::default();
+        for volume in &among {
+            let mut pass = self.pool().begin_dedup(*volume, &among, None, index)?;
+            while pass.step(&mut |_| {})? {}
+            index = pass.into_index();
+        }
+        Ok(())
+    }
+
+    fn undo_dedup(&self, volume: &str) -> Outcome {
+        let mut undo = self.pool().begin_dedup_undo(self.volume_id(volume))?;
+        while undo.step(&mut |_| {})? {}
+        Ok(())
+    }
+
+    fn limit(&self, volume: &str, quota_blocks: u64, reserve_blocks: u64) -> Outcome {
+        let bytes = |blocks: u64| (blocks > 0).then_some(blocks * BLOCK);
+        let limits = VolumeLimits {
+            quota_bytes: bytes(quota_blocks),
+            reserve_bytes: bytes(reserve_blocks),
+            autogrow: None,
+        };
+        self.pool().set_limits(volume, |edited| *edited = limits).map(|_| ())
     }
 
     fn flush(&mut self) -> Outcome {
@@ -336,6 +370,34 @@ pub const HISTORIES: &[History] = &[
             lasting("a scrub", |h| h.scrub()),
             later("a write", |h| h.write("a", 1, 3, 4200)),
             lasting("growth", |h| h.grow(2)),
+        ],
+    },
+    History {
+        name: "sharing at rest, and limits",
+        pool_bytes: 13 << 20,
+        prelude: PRELUDE,
+        fails_after_prelude: false,
+        operations: &[
+            later("what another has", |h| h.write("a", 10, 12, 200)),
+            later("deduplication", |h| h.dedup(&["a", "b"])),
+            lasting("a flush", Hands::flush),
+            later("a write over what is shared", |h| h.write("b", 122, 2, 6000)),
+            lasting("a quota", |h| h.limit("a", 60, 0)),
+            later("a write", |h| h.write("a", 0, 3, 6100)),
+            lasting("a reservation", |h| h.limit("b", 0, 40)),
+            lasting("snapshots", |h| h.snapshots(&["a", "b"], "s")),
+            later("a write over what is shared", |h| h.write("a", 12, 3, 6200)),
+            lasting("a point", Hands::point),
+            freeing("a deletion", |h| h.delete_snapshot("b", "old-b")),
+            freeing("reaping", Hands::reap),
+            later("what both have", |h| h.write("b", 0, 3, 6200)),
+            later("deduplication", |h| h.dedup(&["b", "a"])),
+            lasting("a flush", Hands::flush),
+            later("its undoing", |h| h.undo_dedup("a")),
+            freeing("no limit", |h| h.limit("b", 0, 0)),
+            freeing("a deletion", |h| h.pool().delete_volume("b")),
+            freeing("reaping", Hands::reap),
+            lasting("a point", Hands::point),
         ],
     },
     History {

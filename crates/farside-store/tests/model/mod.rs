@@ -53,7 +53,7 @@ pub fn staged_for(number: u32) -> StagedFor {
 }
 
 /// What a pool shows: name (`volume`, `volume@snapshot`, `volume+what a staged version is for`, `volume!source` of a
-/// replica record) to a digest of size and bytes.
+/// replica record, `volume: limits`) to a digest of size and bytes.
 pub type Observation = BTreeMap<String, (u64, u64)>;
 
 fn digest(bytes: &[u8]) -> u64 {
@@ -92,6 +92,9 @@ pub fn try_observe(pool: &Arc<Pool>) -> Result<Observation, StoreError> {
             assert_eq!(root, root_of(&bytes), "nothing lies past the end of a staged version");
             let name = format!("{}+{}", volume.name, status.staged_for.incremental);
             seen.insert(name, (status.size_bytes, digest(&bytes)));
+        }
+        if volume.limits != farside_store::VolumeLimits::default() {
+            seen.insert(format!("{}: {:?}", volume.name, volume.limits), (0, 0));
         }
         if let Some(replica) = volume.replica {
             seen.insert(format!("{}!{}", volume.name, replica.source), (0, 0));
