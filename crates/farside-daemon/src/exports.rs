@@ -35,6 +35,10 @@ use crate::pools::Pools;
 const BLOCK: u64 = farside_engine::BLOCK_BYTES;
 /// Ranges of a map that one request to cache it goes through.
 const CACHED_RANGES_MAX: usize = 8192;
+/// Data that one such request brings into memory, bytes: a good disk's quarter of a second.
+const CACHED_BYTES_MAX: u64 = 256 << 20;
+/// Of which at once.
+const CACHED_PIECE_BYTES: usize = 1 << 20;
 /// How long a connection that was dropped may take to be gone: its command under way ends first.
 const DROPPED_WITHIN: Duration = Duration::from_secs(5);
 /// How often that is looked at.
@@ -518,10 +522,24 @@ impl Export for OpenExport {
         Ok(Arc::new(Changed::open(&self.handle, name)?))
     }
 
-    /// Brings the map of the range into memory. Its data comes there with the first read.
+    /// Brings the map of the range into memory, and its data if what is read stays there.
     fn cache(&self, offset: u64, length: u64) -> Result<(), NbdError> {
         let from = offset - offset % BLOCK;
         self.handle.allocation(from, offset + length - from, CACHED_RANGES_MAX).map_err(failure)?;
+        if !self.handle.remembers() {
+            return Ok(());
+        }
+        let end = (offset + length).min(offset + CACHED_BYTES_MAX);
+        let mut piece = vec![0; CACHED_PIECE_BYTES.min((end - offset) as usize)];
+        let mut at = offset;
+        while at < end && !self.closed.is_cancelled() {
+            let piece = &mut piece[..CACHED_PIECE_BYTES.min((end - at) as usize)];
+            // What cannot be read is told to whoever reads it.
+            if self.handle.read(at, piece).is_err() {
+                break;
+            }
+            at += piece.len() as u64;
+        }
         Ok(())
     }
 
@@ -555,6 +573,22 @@ mod tests {
             pools,
             _directory: directory,
         }
+    }
+
+    #[test]
+    fn what_is_cached_is_read_at_once() {
+        let bench = bench();
+        let export = bench.exports.open("p/v").unwrap();
+        export.write(0, &[3; 256 << 10], true).unwrap();
+        let at_once = |at: u64| export.read_at_once(&mut [(at, &mut [0; 4096])])[0];
+        export.read(0, &mut [0; 4096]).unwrap();
+        if !at_once(0) {
+            eprintln!("*** SKIP: this file system keeps nothing beside direct I/O");
+            return;
+        }
+        assert!(!at_once(128 << 10), "writes go past it");
+        export.cache(0, 256 << 10).unwrap();
+        assert!((0..64).all(|block| at_once(block << 12)));
     }
 
     #[test]
