@@ -332,7 +332,12 @@ impl Trial {
 
     /// The replica is exactly one snapshot of the source, by root and by bytes. Both sites run, and do not meet.
     fn compare(&mut self, mirror: &mut Mirror) {
-        // What had arrived whole may be published yet.
+        // What had arrived whole may be published yet, and hosts see it a moment before the status tells.
+        let began = Instant::now();
+        while !status(&self.pair.b, &mirror.replica)["transfer"].is_null() {
+            assert!(began.elapsed() < Duration::from_secs(60), "a transfer goes on without its source");
+            std::thread::sleep(Duration::from_millis(20));
+        }
         let (uuid, bytes) = loop {
             let Some(uuid) = self.look(mirror) else { return };
             let bytes = self.pair.b.nbd(&mirror.replica).read_all();
