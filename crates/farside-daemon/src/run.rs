@@ -411,8 +411,12 @@ fn serve_hosts(
         _ => None,
     };
     let listener = farside_nbd::bind_unix(&data_dir.join(NBD_SOCKET), listen::SOCKET_MODE)?;
-    let server = farside_nbd::Server::new(Arc::clone(&site.exports) as _, farside_nbd::Limits::default())
-        .map_err(DaemonError::Start)?;
+    let mut limits = farside_nbd::Limits::default();
+    // The other half is for pools, peers and whoever asks for something.
+    let places = farside_platform::open_files_max().map_or(usize::MAX, |files| files as usize / 2);
+    limits.connections_max = limits.connections_max.min(places);
+    let server =
+        farside_nbd::Server::new(Arc::clone(&site.exports) as _, limits).map_err(DaemonError::Start)?;
     if network.is_some() && door.is_none() {
         tracing::warn!(
             "NBD over TCP without TLS (tls = \"off\"): every user of this machine who may connect there can write every volume"

@@ -99,10 +99,10 @@ pub(crate) const HOLDERS_NAMED_MAX: usize = 4;
 /// Between two tries to accept when the process is out of file descriptors.
 pub(crate) const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
-/// Bounds that the owner may want to choose. The defaults suit one daemon serving some hundred volumes.
+/// Bounds that the owner may want to choose. The defaults suit one daemon serving some hundred volumes to many hosts.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Connections on Unix sockets at once; one more is closed at once. Idle connections cost some 40 KiB each.
+    /// Connections on Unix sockets at once; one more is closed at once. Each takes an open file.
     pub connections_max: usize,
     /// Network connections that have not proved to be a known host's. One more displaces the oldest of the address that
     /// holds most. They do not count in `connections_max`.
@@ -125,9 +125,13 @@ pub struct Limits {
     /// Payload bytes in flight over all connections, beside their shares; at least `connection_bytes_max`. Replies that
     /// a stalled client does not fetch count, so it is many times the former.
     pub server_bytes_max: u32,
-    /// Payload bytes that each connection may have in flight whatever others hold: enough for hosts' ordinary reads and
-    /// writes; Linux's client sends up to 1280 KiB by default. All shares together are 512 MiB.
+    /// Payload bytes that each of the first [`shares_max`](Self::shares_max) connections may have in flight whatever others hold: enough
+    /// for hosts' ordinary reads and writes; Linux's client sends up to 1280 KiB by default. All these shares together are 512 MiB.
     pub connection_share_bytes: u32,
+    /// Connections with such a share. One that goes leaves it to one that comes.
+    pub shares_max: usize,
+    /// The share of the others, bytes: one small command goes on, what is longer waits for the budget. 512 MiB together as well.
+    pub small_share_bytes: u32,
     /// Threads that make calls into exports, over all connections. They mostly wait: for reads of the medium, and
     /// for a common sync, which is the cheaper the more flushes share it.
     pub threads_max: usize,
@@ -145,7 +149,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Limits {
-            connections_max: 256,
+            connections_max: 16_384,
             unauthenticated_max: 256,
             tls_handshake_max: Duration::from_secs(10),
             network_connections_max: 256,
@@ -156,6 +160,8 @@ impl Default for Limits {
             connection_bytes_max: 32 << 20,
             server_bytes_max: 512 << 20,
             connection_share_bytes: 2 << 20,
+            shares_max: 256,
+            small_share_bytes: 32 << 10,
             threads_max: 32,
             wait_logged_after: Duration::from_secs(5),
             payload_stall_max: Duration::from_secs(30),

@@ -1,7 +1,7 @@
 //! Room for payload bytes: what a command takes from the limits until its answer is with the kernel.
 //!
 //! Three bounds: each connection has its commands and bytes, all connections together have a budget, and outside of it each
-//! has a *share* that nobody else can take. A client that is frozen in the middle of a write, or does not fetch what it
+//! has a *share* that nobody else can take: those that came first a large one, thousands more a small one. A client that is frozen in the middle of a write, or does not fetch what it
 //! read, holds its own room and part of the budget until it is given up; everybody else goes on in their shares.
 
 use std::collections::BTreeMap;
@@ -17,6 +17,8 @@ use crate::limits::{HOLDERS_NAMED_MAX, Limits};
 /// The budget of all connections, and who has how much of it.
 pub(crate) struct ServerRoom {
     bytes: Arc<Semaphore>,
+    /// Shares that nobody has.
+    shares: Arc<Semaphore>,
     holders: Mutex<BTreeMap<u64, Arc<Holder>>>,
 }
 
@@ -32,7 +34,8 @@ struct Holder {
 impl ServerRoom {
     pub(crate) fn new(limits: &Limits) -> Arc<ServerRoom> {
         let bytes = Arc::new(Semaphore::new(limits.server_bytes_max as usize));
-        Arc::new(ServerRoom { bytes, holders: Mutex::default() })
+        let shares = Arc::new(Semaphore::new(limits.shares_max));
+        Arc::new(ServerRoom { bytes, shares, holders: Mutex::default() })
     }
 
     /// Who holds most of the budget, for the log.
@@ -76,6 +79,7 @@ pub(crate) struct Room {
     bytes: Arc<Semaphore>,
     share: Arc<Semaphore>,
     share_max: u32,
+    _one_of_the_shares: Option<OwnedSemaphorePermit>,
     logged_after: Duration,
     server: Arc<ServerRoom>,
     holder: Arc<Holder>,
@@ -117,13 +121,19 @@ impl Room {
     pub(crate) fn new(limits: &Limits, server: &Arc<ServerRoom>, number: u64, who: String) -> Room {
         let holder = Arc::new(Holder { who, bytes: AtomicU64::new(0), payload_since: Mutex::new(None) });
         server.holders.lock().insert(number, Arc::clone(&holder));
+        let one_of_the_shares = Arc::clone(&server.shares).try_acquire_owned().ok();
+        let share_max = match one_of_the_shares {
+            Some(_) => limits.connection_share_bytes,
+            None => limits.small_share_bytes,
+        };
         Room {
             number,
             requests: Arc::new(Semaphore::new(limits.requests_in_flight_max as usize)),
             requests_max: limits.requests_in_flight_max,
             bytes: Arc::new(Semaphore::new(limits.connection_bytes_max as usize)),
-            share: Arc::new(Semaphore::new(limits.connection_share_bytes as usize)),
-            share_max: limits.connection_share_bytes,
+            share: Arc::new(Semaphore::new(share_max as usize)),
+            share_max,
+            _one_of_the_shares: one_of_the_shares,
             logged_after: limits.wait_logged_after,
             server: Arc::clone(server),
             holder,

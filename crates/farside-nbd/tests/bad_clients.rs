@@ -301,11 +301,16 @@ async fn frozen_writers(server: &TestServer) -> Vec<RawClient> {
 #[tokio::test]
 async fn half_sent_writes_leave_everybody_else_a_share() {
     let log = log();
-    let limits = Limits { wait_logged_after: Duration::from_millis(50), ..Limits::default() };
+    let limits = Limits { wait_logged_after: Duration::from_millis(50), shares_max: 1, ..Limits::default() };
     let export = Arc::new(MemoryExport::new(64 * MIB));
     let server = TestServer::start(MemorySource::default().with("pool/volume", &export), limits);
     let mut other = RawClient::open(&server.socket, "pool/volume", true).await;
     let frozen = frozen_writers(&server).await;
+    // Who comes when all large shares are taken has a small one.
+    let mut late = RawClient::open(&server.socket, "pool/volume", true).await;
+    for _ in 0..200 {
+        assert_eq!(late.command(0, READ, 0, 4096).await.error, 0);
+    }
     for _ in 0..200 {
         assert_eq!(other.command(0, READ, 0, 4096).await.error, 0);
         assert_eq!(other.write(0, 4096, &[1; 512]).await.error, 0);
@@ -346,6 +351,27 @@ async fn a_client_that_sends_half_a_write_is_given_up() {
     assert_eq!(refused.take_to_end().await, b"");
     assert_eq!(export.count(|call| call.name == "write"), 0);
     assert_serves(&server).await;
+    server.stop().await;
+}
+
+/// Of pools of connections, and of clients that forget theirs.
+#[tokio::test]
+async fn thousands_of_idle_connections_keep_nobody_out() {
+    farside_platform::raise_open_files().unwrap();
+    // Both ends of each are here.
+    let idle = farside_platform::open_files_max().map_or(2000, |files| (files as usize / 2 - 200).min(2000));
+    let export = Arc::new(MemoryExport::new(64 * MIB));
+    let server = TestServer::start(MemorySource::default().with("pool/volume", &export), Limits::default());
+    let mut clients = Vec::new();
+    for _ in 0..idle {
+        clients.push(RawClient::open(&server.socket, "pool/volume", true).await);
+    }
+    clients.push(RawClient::open(&server.socket, "pool/volume", true).await);
+    for at in [0, idle - 1, idle] {
+        assert_eq!(clients[at].command(0, READ, 0, 4096).await.error, 0);
+        // Longer than a share: from the budget.
+        assert_eq!(clients[at].command(0, READ, 0, 1 << 20).await.error, 0);
+    }
     server.stop().await;
 }
 

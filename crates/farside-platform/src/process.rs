@@ -52,6 +52,11 @@ pub fn raise_open_files() -> std::io::Result<()> {
     Ok(())
 }
 
+/// How many files this process may have open; `None`: there is no limit.
+pub fn open_files_max() -> Option<u64> {
+    rustix::process::getrlimit(rustix::process::Resource::Nofile).current
+}
+
 /// Lowers the priority of the calling thread, and of those that it starts, to `nice` (0 to 19, the lowest). There is no way back.
 ///
 /// # Errors
