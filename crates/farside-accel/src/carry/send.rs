@@ -11,7 +11,6 @@ use farside_chunks::stream::BLOCK_BYTES_MAX;
 use farside_chunks::{ChunkName, StreamEncoder, StreamSettings};
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -22,7 +21,7 @@ use crate::flow::Flow;
 use crate::policy::Action;
 use crate::protocol::{Frame, Kind, PLAIN_MAX};
 use crate::store::PeerStore;
-use crate::trunk::{Encoded, Stream, Trunk};
+use crate::trunk::{Encoded, History, Stream, Trunk};
 
 /// A flow that has sent more than this without a pause has much to send: it leaves the stream of those that must not wait.
 const BURST: usize = 64 << 10;
@@ -129,7 +128,7 @@ fn pause_of(trunk: &Trunk) -> Duration {
     half.clamp(PAUSE.0, PAUSE.1)
 }
 
-fn settings(trunk: &Trunk, action: Action, history: Option<&OwnedSemaphorePermit>) -> StreamSettings {
+fn settings(trunk: &Trunk, action: Action, history: Option<&History>) -> StreamSettings {
     StreamSettings {
         refers: action.refers(),
         compresses: action.compresses(),
@@ -158,7 +157,7 @@ struct Outward {
     /// What it is told where literals are compressed with a history.
     settings: StreamSettings,
     /// A history of literals is at the far side.
-    history: Option<OwnedSemaphorePermit>,
+    history: Option<History>,
     /// The far side keeps memory for what was sent since the last rest.
     is_fresh: bool,
 }
@@ -392,7 +391,7 @@ async fn encode(
     is_flush: bool,
 ) -> io::Result<Option<(Frame, Option<Encoded>, usize)>> {
     if out.history.is_none() && way == Way::Full {
-        out.history = trunk.history_permit();
+        out.history = trunk.history();
     }
     let is_alone = out.history.is_none();
     // One that is not compressed has no history; its place in the store is worth keeping.
@@ -409,7 +408,7 @@ async fn encode(
     let told = out.settings(way);
     let anew = (told != out.told).then_some(told);
     out.told = told;
-    let effort = trunk.effort();
+    let effort = trunk.effort(out.history.as_ref());
     let began = Instant::now();
     let (mut encoder, input) = (out.encoder.take().unwrap_or_else(|| coder.encoder(told)), bytes.clone());
     let missing = std::mem::take(&mut *coder.missing.lock());

@@ -8,12 +8,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use farside_chunks::ChunkName;
 use parking_lot::Mutex;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::inbox::{Arrived, Inbox, Part};
 use super::window::{WINDOW_MIN, Window, Windows};
 use crate::protocol::PART_COST;
+use crate::trunk::History;
 
 /// What the two sides of a flow share: the trunk puts in what arrives, the pump takes it out.
 #[derive(Debug)]
@@ -38,7 +39,7 @@ pub struct Flow {
     /// What this side has asked for: how many bytes that stands for, and the answer.
     asking: Mutex<BTreeMap<u64, (usize, Option<Bytes>)>>,
     /// The histories that rests end, until the far side has come to them.
-    resting: Mutex<Vec<(u64, OwnedSemaphorePermit)>>,
+    resting: Mutex<Vec<(u64, History)>>,
     is_answered: Notify,
     /// What has come of it over the trunk, and is not in its record yet; bytes.
     pub(crate) wire_received: AtomicU64,
@@ -137,9 +138,9 @@ impl Flow {
     }
 
     /// A history ends with the part of this number: its place is free once the far side has come to it.
-    pub(crate) fn rests_at(&self, sequence: u64, permit: Option<OwnedSemaphorePermit>) {
-        if let Some(permit) = permit {
-            self.resting.lock().push((sequence, permit));
+    pub(crate) fn rests_at(&self, sequence: u64, history: Option<History>) {
+        if let Some(history) = history {
+            self.resting.lock().push((sequence, history));
         }
     }
 

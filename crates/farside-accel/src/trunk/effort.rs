@@ -13,9 +13,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Bytes of history are counted in these: the least that a flow has.
 const UNIT_LOG: u32 = 20;
-/// Histories of literals that the flows of a trunk may have at once, of a unit each. The tables of zstd take some megabytes
-/// beside it. A flow without one compresses each block alone.
+/// Histories of literals that the flows of a trunk may have at once, of a unit each. A flow without one compresses each block alone.
 const HISTORIES: u32 = 48;
+/// So many of them may have tables of any size: with the greatest effort those of zstd take 4 to 18 MiB beside a history of a unit. The
+/// others have [`MODEST`] ones, of 1 to 3 MiB. A thousand chats had 300 histories, and 0.3 GB of tables on a fast line, 2.3 on a slow one.
+const ANY_TABLES: u32 = 6;
+/// The most that is spent on the flows beyond those.
+const MODEST: Effort = Effort::Standard;
 /// Units beyond those, for the flows that have much to send: one of them may have half of what is free, so the first takes 128
 /// MiB, the next 64. Both sides have them in memory, as they are filled.
 const LONG_HISTORIES: u32 = 256;
@@ -54,10 +58,29 @@ pub(crate) struct Encoded {
     pub(crate) encoding: Duration,
 }
 
+/// A flow's place among those that have a history of literals.
+#[derive(Debug)]
+pub(crate) struct History {
+    _place: OwnedSemaphorePermit,
+    /// Units beyond the first.
+    more: Option<OwnedSemaphorePermit>,
+    is_modest: bool,
+}
+
+impl History {
+    fn units(&self) -> u32 {
+        let more = self.more.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+        1 + u32::try_from(more).unwrap_or(u32::MAX - 1)
+    }
+}
+
 /// See the head of the module.
 pub(super) struct Efforts {
     control: Mutex<LevelControl>,
-    sent: Arc<Semaphore>,
+    /// Histories of flows that send.
+    places: Arc<Semaphore>,
+    /// Units beyond the first of each.
+    longer: Arc<Semaphore>,
     received: Arc<Semaphore>,
 }
 
@@ -66,7 +89,8 @@ impl Efforts {
         let round_trip = Duration::from_secs_f64(rtt_seconds.unwrap_or(0.0).clamp(0.0, 10.0));
         Efforts {
             control: Mutex::new(LevelControl::over(round_trip)),
-            sent: Arc::new(Semaphore::new((HISTORIES + LONG_HISTORIES) as usize)),
+            places: Arc::new(Semaphore::new(HISTORIES as usize)),
+            longer: Arc::new(Semaphore::new(LONG_HISTORIES as usize)),
             received: Arc::new(Semaphore::new(UNITS_RECEIVED as usize)),
         }
     }
@@ -84,32 +108,44 @@ fn settings_of(effort: Effort) -> StreamSettings {
 
 impl Efforts {
     /// What is spent on a block now.
-    pub(super) fn effort(&self) -> Effort {
+    fn effort(&self) -> Effort {
         self.control.lock().effort()
     }
 
+    /// The same for a flow that has such a history.
+    pub(super) fn effort_of(&self, history: Option<&History>) -> Effort {
+        let effort = self.effort();
+        if history.is_some_and(|history| history.is_modest) { effort.min(MODEST) } else { effort }
+    }
+
     /// What zstd is told now of a flow that has such a history; none: that it compresses each block alone.
-    pub(super) fn stream_settings(&self, history: Option<&OwnedSemaphorePermit>) -> StreamSettings {
-        let settings = settings_of(self.effort());
-        let most = history.map_or(UNIT_LOG, |history| UNIT_LOG + history.num_permits().max(1).ilog2());
+    pub(super) fn stream_settings(&self, history: Option<&History>) -> StreamSettings {
+        let settings = settings_of(self.effort_of(history));
+        let most = history.map_or(UNIT_LOG, |history| UNIT_LOG + history.units().ilog2());
         StreamSettings { window_log: settings.window_log.min(most), ..settings }
     }
 
     /// A history of literals for a flow that sends; none if too many flows have one.
-    pub(super) fn history_permit(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.sent).try_acquire_owned().ok()
+    pub(super) fn history(&self) -> Option<History> {
+        let place = Arc::clone(&self.places).try_acquire_owned().ok()?;
+        let taken = HISTORIES as usize - self.places.available_permits();
+        Some(History { _place: place, more: None, is_modest: taken > ANY_TABLES as usize })
     }
 
     /// A longer one for a flow that has much to send, as far as its effort can use it and others have left something.
-    pub(super) fn lengthen(&self, history: &mut OwnedSemaphorePermit) {
-        let has = u32::try_from(history.num_permits()).unwrap_or(u32::MAX);
-        let free = u32::try_from(self.sent.available_permits()).unwrap_or(0).saturating_sub(HISTORIES - 1);
+    pub(super) fn lengthen(&self, history: &mut History) {
+        let has = history.units();
+        let free = 1 + u32::try_from(self.longer.available_permits()).unwrap_or(0);
         let useful = 1 << settings_of(self.effort()).window_log.saturating_sub(UNIT_LOG);
         let wanted = (free / 2).checked_ilog2().map_or(0, |log| 1 << log).min(useful);
         if wanted > has
-            && let Ok(more) = Arc::clone(&self.sent).try_acquire_many_owned(wanted - has)
+            && let Ok(more) = Arc::clone(&self.longer).try_acquire_many_owned(wanted - has)
         {
-            history.merge(more);
+            history.is_modest = false;
+            match &mut history.more {
+                Some(before) => before.merge(more),
+                None => history.more = Some(more),
+            }
         }
     }
 
@@ -171,7 +207,7 @@ mod tests {
     fn few_flows_have_long_histories_and_all_have_short_ones() {
         let efforts = Efforts::new(Some(0.1));
         let lengthened = || {
-            let mut history = efforts.history_permit().unwrap();
+            let mut history = efforts.history().unwrap();
             efforts.lengthen(&mut history);
             let settings = efforts.stream_settings(Some(&history));
             (settings.window_log, history)
@@ -181,10 +217,24 @@ mod tests {
         assert_eq!(logs, [27, 26, 25, 24, 23, 22]);
         assert_eq!(flows.last().unwrap().0, UNIT_LOG);
         assert!(flows.iter().map(|(log, _)| 1 << (log - UNIT_LOG)).sum::<u32>() <= UNITS_RECEIVED);
-        // The longest ends, and a part of what it had is for the next.
+        assert!(efforts.history().is_none());
+        // The longest ends, and half of what it had is for the next.
         drop(flows.remove(0));
-        assert_eq!(lengthened().0, 25);
+        assert_eq!(lengthened().0, 26);
         assert_eq!(efforts.stream_settings(None).window_log, UNIT_LOG);
+    }
+
+    /// Tables are larger than histories: what a thousand flows take does not depend on the line.
+    #[test]
+    fn many_flows_have_small_tables() {
+        // Over a slow line.
+        let efforts = Efforts::new(Some(0.1));
+        assert!(efforts.effort() > MODEST, "{:?}", efforts.effort());
+        let flows: Vec<_> = std::iter::from_fn(|| efforts.history()).collect();
+        assert_eq!(flows.len(), HISTORIES as usize);
+        let strong = settings_of(efforts.effort()).level;
+        let has_any = |history: &&History| efforts.stream_settings(Some(history)).level == strong;
+        assert_eq!(flows.iter().filter(has_any).count(), ANY_TABLES as usize);
     }
 
     #[test]

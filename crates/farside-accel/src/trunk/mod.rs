@@ -13,7 +13,7 @@ mod open;
 mod serve;
 mod state;
 
-pub(crate) use effort::{Cores, Encoded};
+pub(crate) use effort::{Cores, Encoded, History};
 pub use fuzz::{fuzz_header, fuzz_trunk};
 pub use header::Stream;
 pub(crate) use open::{Outcome, TrunkEvents, keep_trunk};

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::background::Background;
-use super::effort::{Cores, Efforts, Encoded};
+use super::effort::{Cores, Efforts, Encoded, History};
 use super::header::Stream;
 use crate::figures::Figures;
 use crate::flow::{Asked, Flow, Part, Windows};
@@ -398,23 +398,23 @@ impl Trunk {
 }
 
 impl Trunk {
-    /// What is spent on a block now.
-    pub(crate) fn effort(&self) -> Effort {
-        self.efforts.effort()
+    /// What is spent now on a block of a flow that has such a history.
+    pub(crate) fn effort(&self, history: Option<&History>) -> Effort {
+        self.efforts.effort_of(history)
     }
 
     /// What zstd is told now of a flow that has such a history.
-    pub(crate) fn stream_settings(&self, history: Option<&OwnedSemaphorePermit>) -> StreamSettings {
+    pub(crate) fn stream_settings(&self, history: Option<&History>) -> StreamSettings {
         self.efforts.stream_settings(history)
     }
 
     /// A history of literals for a flow that sends; none if too many flows have one.
-    pub(crate) fn history_permit(&self) -> Option<OwnedSemaphorePermit> {
-        self.efforts.history_permit()
+    pub(crate) fn history(&self) -> Option<History> {
+        self.efforts.history()
     }
 
     /// A longer one for a flow that has much to send.
-    pub(crate) fn lengthen(&self, history: &mut OwnedSemaphorePermit) {
+    pub(crate) fn lengthen(&self, history: &mut History) {
         self.efforts.lengthen(history);
     }
 

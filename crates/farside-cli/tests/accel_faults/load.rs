@@ -14,17 +14,18 @@ use crate::watch::{Seen, report};
 /// Threads that begin connections.
 const CLIENTS: u32 = 8;
 
-/// Each end of each connection is a descriptor of this process. Root may have more than it was given.
-pub(crate) fn raise_descriptors() {
+/// Each end of each connection is a descriptor of this process. Root may have more than it was given. How many there are now.
+pub(crate) fn raise_descriptors() -> u64 {
     const WANTED: u64 = 65_536;
     let limit = getrlimit(Resource::Nofile);
     let more = |maximum| Rlimit { current: maximum, maximum };
     if limit.maximum.is_some_and(|maximum| maximum < WANTED)
         && setrlimit(Resource::Nofile, more(Some(WANTED))).is_ok()
     {
-        return;
+        return WANTED;
     }
     setrlimit(Resource::Nofile, more(limit.maximum)).unwrap();
+    limit.maximum.unwrap_or(u64::MAX)
 }
 
 /// Begins so many connections a second, as far as the machine can. Connections, and the time that all took.
