@@ -125,10 +125,10 @@ pub struct Limits {
     /// Payload bytes in flight over all connections, beside their shares; at least `connection_bytes_max`. Replies that
     /// a stalled client does not fetch count, so it is many times the former.
     pub server_bytes_max: u32,
-    /// Payload bytes that each of the first [`shares_max`](Self::shares_max) connections may have in flight whatever others hold: enough
-    /// for hosts' ordinary reads and writes; Linux's client sends up to 1280 KiB by default. All these shares together are 512 MiB.
+    /// Payload bytes that a known host's connection, and each of the first [`shares_max`](Self::shares_max) others, may have in flight whatever others hold: enough
+    /// for hosts' ordinary reads and writes; Linux's client sends up to 1280 KiB by default.
     pub connection_share_bytes: u32,
-    /// Connections with such a share. One that goes leaves it to one that comes.
+    /// Local connections with such a share, 512 MiB together. One that goes leaves it to one that comes.
     pub shares_max: usize,
     /// The share of the others, bytes: one small command goes on, what is longer waits for the budget. 512 MiB together as well.
     pub small_share_bytes: u32,

@@ -1,7 +1,8 @@
 //! Room for payload bytes: what a command takes from the limits until its answer is with the kernel.
 //!
 //! Three bounds: each connection has its commands and bytes, all connections together have a budget, and outside of it each
-//! has a *share* that nobody else can take: those that came first a large one, thousands more a small one. A client that is frozen in the middle of a write, or does not fetch what it
+//! has a *share* that nobody else can take: known hosts over the network, and local clients that came first, a large one, thousands
+//! more a small one. A client that is frozen in the middle of a write, or does not fetch what it
 //! read, holds its own room and part of the budget until it is given up; everybody else goes on in their shares.
 
 use std::collections::BTreeMap;
@@ -117,14 +118,21 @@ impl Drop for Held {
 }
 
 impl Room {
-    /// For connection `number`, which the log calls `who`.
-    pub(crate) fn new(limits: &Limits, server: &Arc<ServerRoom>, number: u64, who: String) -> Room {
+    /// For connection `number`, which the log calls `who`. One with a share of its own takes none of those that local clients have.
+    pub(crate) fn new(
+        limits: &Limits,
+        server: &Arc<ServerRoom>,
+        number: u64,
+        who: String,
+        has_own_share: bool,
+    ) -> Room {
         let holder = Arc::new(Holder { who, bytes: AtomicU64::new(0), payload_since: Mutex::new(None) });
         server.holders.lock().insert(number, Arc::clone(&holder));
-        let one_of_the_shares = Arc::clone(&server.shares).try_acquire_owned().ok();
-        let share_max = match one_of_the_shares {
-            Some(_) => limits.connection_share_bytes,
-            None => limits.small_share_bytes,
+        let take_share = || Arc::clone(&server.shares).try_acquire_owned().ok();
+        let one_of_the_shares = if has_own_share { None } else { take_share() };
+        let share_max = match has_own_share || one_of_the_shares.is_some() {
+            true => limits.connection_share_bytes,
+            false => limits.small_share_bytes,
         };
         Room {
             number,

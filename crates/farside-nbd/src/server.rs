@@ -157,7 +157,8 @@ impl Server {
         let (export, read_only) = (agreed.name.clone(), agreed.parameters.read_only);
         tracing::info!(export, read_only, "NBD client connected");
         let who = format!("client {connection} ({}) of {export}", client.peer);
-        let room = Room::new(&self.common.limits, &self.common.room, connection, who);
+        let has_own_share = matches!(opening, Opening::UnderTls { .. });
+        let room = Room::new(&self.common.limits, &self.common.room, connection, who, has_own_share);
         let common = Arc::clone(&self.common);
         let ended =
             Connection::run(&mut reader, writer, agreed, room, common, shutdown, client.revoked).await;

@@ -209,7 +209,7 @@ pub struct Pool {
     pub(crate) options: PoolOptions,
     pub(crate) nodes: NodeReader,
     pub(crate) maintenance: Mutex<SystemTrees>,
-    /// Every read of blocks or nodes is one of them; what was freed becomes free behind their backs.
+    /// Every read of blocks or nodes is one of them: what one of them may look at does not become free.
     pub(crate) readers: Readers,
     pub(crate) ring: Mutex<RingWriter>,
     pub(crate) state: Mutex<State>,

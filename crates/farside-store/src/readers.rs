@@ -1,5 +1,6 @@
-//! Who reads blocks or nodes, so that no place is used again under a reader (invariant S3). Nobody who begins to read waits for
-//! those who read already, however long they take: a walk over a damaged or slow medium may take seconds.
+//! Who reads blocks or nodes, so that no place is used again under a reader (invariant S3). Who begins to read does not wait
+//! for those who read already, however long they take: a walk over a damaged or slow medium may take seconds. Only where a pool lacks
+//! room, and gives up its older point, all readers are kept out for a moment ([`Readers::shut`]).
 //!
 //! What a reader can see are places that were in use when it looked. Such a place is freed at the earliest just after, is in the
 //! map of the next point as *waiting*, and becomes free when the point after that one is installed. So there are two phases: a
@@ -56,7 +57,7 @@ impl Readers {
 
     /// Waits for all, and keeps everybody out while what it answers with lives.
     pub(crate) fn shut(&self) -> [RwLockWriteGuard<'_, ()>; 2] {
-        // The later one first: whoever finds it shut waits there, and no turn comes meanwhile.
+        // The later one first: whoever finds it shut waits there. No turn comes meanwhile: the caller is the one who makes points.
         let current = self.current.load(Ordering::SeqCst);
         let later = self.phases[current].write();
         let earlier = self.phases[1 - current].write();

@@ -15,12 +15,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 const UNIT_LOG: u32 = 20;
 /// Histories of literals that the flows of a trunk may have at once, of a unit each. A flow without one compresses each block alone.
 const HISTORIES: u32 = 48;
-/// So many of them may have tables of any size: with the greatest effort those of zstd take 4 to 18 MiB beside a history of a unit. The
-/// others have [`MODEST`] ones, of 1 to 3 MiB. A thousand chats had 300 histories, and 0.3 GB of tables on a fast line, 2.3 on a slow one.
+/// So many of them may have tables of any size: by zstd's parameters those take up to 18 MiB beside a history of a unit. The others have
+/// [`MODEST`] ones, of up to 3 MiB. When any flow could have any, a thousand chats had 0.3 GB of them in a box, and 2.3 GB once.
 const ANY_TABLES: u32 = 6;
 /// The most that is spent on the flows beyond those.
 const MODEST: Effort = Effort::Standard;
-/// Units beyond those, for the flows that have much to send: one of them may have half of what is free, so the first takes 128
+/// Units beyond the first of each history, for the flows that have much to send: one of them may have half of what is free, so the first takes 128
 /// MiB, the next 64. Both sides have them in memory, as they are filled.
 const LONG_HISTORIES: u32 = 256;
 /// Units of the peer's flows. A sender counts a history until the far side has come to its end, but for flows that are reset: this
@@ -224,7 +224,7 @@ mod tests {
         assert_eq!(efforts.stream_settings(None).window_log, UNIT_LOG);
     }
 
-    /// Tables are larger than histories: what a thousand flows take does not depend on the line.
+    /// Tables are larger than histories: few flows have those of a great effort.
     #[test]
     fn many_flows_have_small_tables() {
         // Over a slow line.
