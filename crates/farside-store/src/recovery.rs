@@ -364,9 +364,11 @@ fn recover(
     }
     let proven = proven.max(proven_beyond);
     // A point that began with the last batch and did not come to its end changed nothing, and nothing follows it: the next batch takes
-    // its place. Else openings that fail one after the other would fill the ring.
+    // its place. Else openings that fail one after the other would fill the ring. One that a batch beyond the end proves stays where it
+    // is: a power failure while its place is taken would leave a hole in what is proven, and nothing would open the pool.
     let mut vouched = proven;
-    if let Some([Record::Point { generation, .. }]) = unproven.back().map(|last| &last.records[..]) {
+    let last = unproven.back().filter(|last| last.header.sequence > proven);
+    if let Some([Record::Point { generation, .. }]) = last.map(|last| &last.records[..]) {
         loaded.generation = loaded.generation.max(*generation);
         unproven.pop_back();
         vouched = proven_before.max(proven_beyond);

@@ -149,7 +149,7 @@ pub(crate) fn recover(medium: &Medium, sabotage: Sabotage) -> Result<Found, Stri
     }
     let proven_by = |batches: &[Batch]| batches.iter().map(|b| b.proven).max().unwrap_or(0).max(beyond);
     let proven = proven_by(&batches);
-    if batches.last().is_some_and(|last| last.records == [Record::Point]) {
+    if batches.last().is_some_and(|last| last.records == [Record::Point] && last.sequence > proven) {
         batches.pop();
     }
     let vouched = proven_by(&batches);
