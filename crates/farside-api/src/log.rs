@@ -50,6 +50,8 @@ pub enum RequestedBy {
     CatchUp,
     /// The mirror itself, after it gave its place to another.
     GaveWay,
+    /// Another mirror of its group.
+    Group,
 }
 
 /// A line, as `mirror log` lists it.

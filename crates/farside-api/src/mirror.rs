@@ -63,6 +63,8 @@ pub enum TransferPhase {
     Transfer,
     /// The destination compares content roots.
     Verify,
+    /// What arrived waits for the other volumes of its group.
+    Group,
     /// The destination publishes.
     Commit,
 }

@@ -132,6 +132,7 @@ pub fn phase(phase: TransferPhase) -> &'static str {
         TransferPhase::Difference => "finding what changed",
         TransferPhase::Transfer => "transferring",
         TransferPhase::Verify => "comparing content roots",
+        TransferPhase::Group => "waiting for its group",
         TransferPhase::Commit => "publishing",
     }
 }

@@ -67,6 +67,7 @@ fn phase(phase: Phase) -> api::TransferPhase {
         Phase::Difference => api::TransferPhase::Difference,
         Phase::Transfer => api::TransferPhase::Transfer,
         Phase::Verify => api::TransferPhase::Verify,
+        Phase::Group => api::TransferPhase::Group,
         Phase::Commit => api::TransferPhase::Commit,
     }
 }
@@ -210,6 +211,7 @@ pub(crate) fn log_line(entry: &LogEntry) -> api::LogLine {
                 RequestedBy::Retry => api::RequestedBy::Retry,
                 RequestedBy::CatchUp => api::RequestedBy::CatchUp,
                 RequestedBy::GaveWay => api::RequestedBy::GaveWay,
+                RequestedBy::Group => api::RequestedBy::Group,
             });
             api::LogEvent::Request
         }

@@ -1,5 +1,6 @@
 //! The embedded store as an [`Engine`]: names to pools, errors to errors, nothing else.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -14,8 +15,8 @@ use uuid::Uuid;
 
 use crate::{
     BLOCK_BYTES, Capacity, ChangeKind, ChangedBytes, ChangedExtent, ChangedExtents, Engine, EngineError,
-    KnownDataScope, OpenSnapshot, ReplicaRecord, SnapshotInfo, SnapshotOwner, SnapshotSpec, StagedFor,
-    StagedInfo, StagedVersion, StagingRoom, VolumeInfo, VolumeName, Wanted, is_label,
+    KnownDataScope, OpenSnapshot, ReadyVersion, ReplicaRecord, SnapshotInfo, SnapshotOwner, SnapshotSpec,
+    StagedFor, StagedInfo, StagedVersion, StagingRoom, VolumeInfo, VolumeName, Wanted, is_label,
 };
 
 const _: () = assert!(crate::FINGERPRINTS_MAX == farside_store::FINGERPRINTS_MAX);
@@ -138,6 +139,20 @@ impl Engine for EmbeddedEngine {
         Ok(snapshot_info(&taken[0]))
     }
 
+    fn take_snapshots(
+        &self,
+        wanted: &[(VolumeName, SnapshotSpec)],
+    ) -> Result<Vec<SnapshotInfo>, EngineError> {
+        let Some((first, _)) = wanted.first() else { return Ok(Vec::new()) };
+        if let Some((volume, spec)) = wanted.iter().find(|(_, spec)| !is_label(&spec.name)) {
+            return Err(EngineError::BadName { name: format!("{volume}@{}", spec.name) });
+        }
+        one_pool(wanted.iter().map(|(volume, _)| volume))?;
+        let new: Vec<_> = wanted.iter().map(|(v, spec)| (v.volume.clone(), new_snapshot(spec))).collect();
+        let taken = self.on(first, |pool| pool.create_snapshots(&new))?;
+        Ok(taken.iter().map(snapshot_info).collect())
+    }
+
     fn delete_snapshot(&self, volume: &VolumeName, snapshot: Uuid) -> Result<(), EngineError> {
         self.on(volume, |pool| pool.delete_snapshot(&volume.volume, snapshot))
     }
@@ -232,6 +247,19 @@ impl Engine for EmbeddedEngine {
             }
         }
         Ok(found)
+    }
+
+    fn commit_together(&self, versions: &[ReadyVersion]) -> Result<Vec<SnapshotInfo>, EngineError> {
+        let Some(first) = versions.first() else { return Ok(Vec::new()) };
+        one_pool(versions.iter().map(|version| &version.volume))?;
+        let foreign = || EngineError::Invalid("a staged version of another engine".into());
+        let staged = versions.iter().map(|version| {
+            let staged = version.staged.as_any().downcast_ref::<Staged>().ok_or_else(foreign)?;
+            Ok((&staged.staged, new_snapshot(&version.spec)))
+        });
+        let staged: Vec<_> = staged.collect::<Result<_, EngineError>>()?;
+        let done = self.on(&first.volume, |pool| pool.commit_together(&staged))?;
+        Ok(done.iter().map(snapshot_info).collect())
     }
 
     fn move_main(
@@ -354,6 +382,17 @@ impl Engine for EmbeddedEngine {
     }
 }
 
+/// What is done in one record is done in one pool.
+fn one_pool<'a>(volumes: impl Iterator<Item = &'a VolumeName> + Clone) -> Result<(), EngineError> {
+    let is_split = |(one, other): (&VolumeName, &VolumeName)| one.pool != other.pool;
+    match volumes.clone().zip(volumes.skip(1)).find(|pair| is_split(*pair)) {
+        None => Ok(()),
+        Some((one, other)) => Err(EngineError::Refused(format!(
+            "{one} and {other} are in different pools; only volumes of one pool change in one moment. Nothing was changed"
+        ))),
+    }
+}
+
 struct Staged {
     pool: String,
     pools: Pools,
@@ -367,6 +406,10 @@ impl Staged {
 }
 
 impl StagedVersion for Staged {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
     fn info(&self) -> Result<StagedInfo, EngineError> {
         let status = self.converted(self.staged.status())?;
         let farside_store::StagedFor { relationship, incremental } = status.staged_for;

@@ -8,6 +8,7 @@
 
 pub mod embedded;
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
@@ -177,6 +178,17 @@ pub struct StagedInfo {
 /// Staged versions, each with what is known of it.
 pub type StagedVersions = Vec<(StagedInfo, Arc<dyn StagedVersion>)>;
 
+/// A staged version that is to be published, and as what.
+#[derive(Clone)]
+pub struct ReadyVersion {
+    /// The volume.
+    pub volume: VolumeName,
+    /// What is staged of it, by this engine.
+    pub staged: Arc<dyn StagedVersion>,
+    /// The snapshot that it becomes.
+    pub spec: SnapshotSpec,
+}
+
 /// How a volume differs from a snapshot, in bytes: whole blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct ChangedBytes {
@@ -270,6 +282,10 @@ pub trait Engine: Send + Sync + 'static {
     fn fork(&self, volume: &VolumeName, snapshot: Uuid) -> Result<Option<Uuid>, EngineError>;
     /// Takes a snapshot: covers everything answered to hosts before, and is durable when this returns.
     fn take_snapshot(&self, volume: &VolumeName, spec: &SnapshotSpec) -> Result<SnapshotInfo, EngineError>;
+    /// Takes snapshots of several volumes of one pool at one instant, by one durable record, each as
+    /// [`take_snapshot`](Self::take_snapshot) does. If one is refused none is taken.
+    fn take_snapshots(&self, wanted: &[(VolumeName, SnapshotSpec)])
+    -> Result<Vec<SnapshotInfo>, EngineError>;
     /// Deletes a snapshot; refused while pinned or held.
     fn delete_snapshot(&self, volume: &VolumeName, snapshot: Uuid) -> Result<(), EngineError>;
     /// Pins a snapshot for a relationship, durably. Pinning twice is once.
@@ -339,6 +355,9 @@ pub trait Engine: Send + Sync + 'static {
     ) -> Result<Arc<dyn StagedVersion>, EngineError>;
     /// Staged versions that earlier transfers left, newest last. Each holds at least what its last checkpoint covered.
     fn staged(&self, volume: &VolumeName) -> Result<StagedVersions, EngineError>;
+    /// Publishes staged versions of several volumes of one pool by one durable record, each as [`StagedVersion::commit`] does: after
+    /// whatever crash all of them are published, or none. If one is refused none is published.
+    fn commit_together(&self, versions: &[ReadyVersion]) -> Result<Vec<SnapshotInfo>, EngineError>;
     /// One durable record: the volume's head becomes a fresh child of `snapshot`, whatever branch it is on, and the
     /// volume's size that of the snapshot. If it showed what neither the new line nor a person's snapshot
     /// has, written by hosts or published by a mirror, that stays as a side branch `rescue-…`, which is returned. With
@@ -468,6 +487,8 @@ pub trait OpenSnapshot: Send + Sync {
 
 /// A version that is being built aside. Nobody sees it before `commit`. Dropping the handle keeps what was staged.
 pub trait StagedVersion: Send + Sync {
+    /// Itself, so that the engine that made it can know it again.
+    fn as_any(&self) -> &dyn Any;
     /// What it began as, its size, and what it is being built for. An error once it was committed or abandoned.
     fn info(&self) -> Result<StagedInfo, EngineError>;
     /// Gives it another size, durably: what lies past a smaller one is dropped, a larger one shows zeros there.

@@ -23,6 +23,7 @@ pub mod budgets;
 pub mod destination;
 mod directions;
 pub mod error;
+mod group;
 pub mod limits;
 pub mod links;
 pub mod log;

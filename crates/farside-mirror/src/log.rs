@@ -85,6 +85,8 @@ pub enum RequestedBy {
     CatchUp,
     /// The mirror itself, after it gave its place to another.
     GaveWay,
+    /// Another mirror of its group.
+    Group,
 }
 
 impl fmt::Display for RequestedBy {
@@ -95,6 +97,7 @@ impl fmt::Display for RequestedBy {
             RequestedBy::Retry => "retry",
             RequestedBy::CatchUp => "catch-up",
             RequestedBy::GaveWay => "gave-way",
+            RequestedBy::Group => "group",
         })
     }
 }
@@ -108,6 +111,7 @@ impl std::str::FromStr for RequestedBy {
             "retry" => RequestedBy::Retry,
             "catch-up" => RequestedBy::CatchUp,
             "gave-way" => RequestedBy::GaveWay,
+            "group" => RequestedBy::Group,
             _ => return Err(()),
         })
     }

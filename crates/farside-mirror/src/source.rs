@@ -22,6 +22,7 @@ mod role_changes;
 mod service;
 mod shared;
 mod swap;
+mod together;
 mod transfers;
 mod upstream;
 

@@ -203,6 +203,52 @@ impl Pool {
         Ok(staged.len())
     }
 
+    /// Publishes staged versions of several volumes of this pool in one record, each as [`StagedVersion::commit`] does: whoever
+    /// looks, after whatever crash, sees all of them or none.
+    ///
+    /// # Errors
+    /// If one of them is refused, none is published.
+    pub fn commit_together(
+        self: &Arc<Self>,
+        versions: &[(&StagedVersion, NewSnapshot)],
+    ) -> Result<Vec<SnapshotStatus>> {
+        if versions.is_empty() {
+            return Ok(Vec::new());
+        }
+        if versions.iter().any(|(staged, _)| !Arc::ptr_eq(&staged.pool, self)) {
+            return Err(StoreError::Refused(
+                "volumes of several pools are not published in one record".into(),
+            ));
+        }
+        self.release(self.reserve(0, SpaceClass::Metadata)?);
+        let rescues: Vec<Uuid> =
+            versions.iter().map(|_| Uuid::from_bytes(self.options.randomness.uuid_bytes())).collect();
+        let now = self.options.clock.now();
+        self.change(|state| {
+            let mut committed: Vec<CommittedVersion> = Vec::with_capacity(versions.len());
+            for ((staged, new), (head, rescue)) in
+                versions.iter().zip((state.versions.next_id..).zip(&rescues))
+            {
+                // Of a volume that is named twice the second would be refused by nothing else.
+                if versions.iter().filter(|(other, _)| other.volume == staged.volume).count() > 1 {
+                    return Err(StoreError::Invalid(format!("{} is named twice", staged.volume)));
+                }
+                staged.check_commit(state, new)?;
+                let rescue = rescue_of_head(state, &staged.volume, staged.version, &new.name, *rescue, now)?;
+                committed.push(CommittedVersion {
+                    version: staged.version,
+                    snapshot: Some(new.describe()),
+                    head,
+                    rescue,
+                });
+            }
+            let epoch = state.epoch.0;
+            Ok((Change::Commit(Commit { committed, epoch }), ()))
+        })?;
+        self.wake.signal();
+        versions.iter().map(|(staged, new)| self.snapshot(&staged.volume, new.uuid)).collect()
+    }
+
     fn delete_version(&self, version: u64) -> Result<()> {
         self.change(|state| {
             find_staged(state, version)?;
@@ -333,39 +379,30 @@ impl StagedVersion {
     /// Refused if it is to be pinned for a relationship that it was not staged for, or whose replica the volume is not at this
     /// moment: what a mirror sends ends with the mirror, however long it was under way.
     pub fn commit(&self, new: &NewSnapshot) -> Result<SnapshotStatus> {
-        self.pool.release(self.pool.reserve(0, SpaceClass::Metadata)?);
-        let rescue_uuid = Uuid::from_bytes(self.pool.options.randomness.uuid_bytes());
-        let now = self.pool.options.clock.now();
-        self.pool.change(|state| {
-            refuse_taken(state, &self.volume, new)?;
-            let (volume, staged) = (find_volume(state, &self.volume)?, find_staged(state, self.version)?);
-            if staged.volume != volume.id {
+        let done = self.pool.commit_together(&[(self, new.clone())])?;
+        done.into_iter().next().ok_or_else(|| StoreError::Inconsistent("a commit of nothing".into()))
+    }
+
+    /// Whether it may be published as `new` at this moment.
+    fn check_commit(&self, state: &State, new: &NewSnapshot) -> Result<()> {
+        refuse_taken(state, &self.volume, new)?;
+        let (volume, staged) = (find_volume(state, &self.volume)?, find_staged(state, self.version)?);
+        if staged.volume != volume.id {
+            return Err(StoreError::Refused(format!(
+                "{} is another volume than the one this was staged for",
+                self.volume
+            )));
+        }
+        if let Some(relationship) = new.pin_for {
+            refuse_unless_replica(volume, relationship)?;
+            if StagedFor::of(staged).relationship != relationship {
                 return Err(StoreError::Refused(format!(
-                    "{} is another volume than the one this was staged for",
+                    "what is staged of {} is another relationship's; nothing was changed",
                     self.volume
                 )));
             }
-            if let Some(relationship) = new.pin_for {
-                refuse_unless_replica(volume, relationship)?;
-                if StagedFor::of(staged).relationship != relationship {
-                    return Err(StoreError::Refused(format!(
-                        "what is staged of {} is another relationship's; nothing was changed",
-                        self.volume
-                    )));
-                }
-            }
-            let rescue = rescue_of_head(state, &self.volume, self.version, &new.name, rescue_uuid, now)?;
-            let committed = CommittedVersion {
-                version: self.version,
-                snapshot: Some(new.describe()),
-                head: state.versions.next_id,
-                rescue,
-            };
-            let epoch = state.epoch.0;
-            Ok((Change::Commit(Commit { committed: vec![committed], epoch }), ()))
-        })?;
-        self.pool.wake.signal();
-        self.pool.snapshot(&self.volume, new.uuid)
+        }
+        Ok(())
     }
 
     /// Throws it away.

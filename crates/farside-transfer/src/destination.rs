@@ -9,8 +9,10 @@ mod publish;
 mod receive;
 mod resume;
 mod run;
+mod together;
 mod transfer;
 
 pub use progress::ProgressSender;
 pub use run::run;
+pub use together::{Brought, Together, publish_together};
 pub use transfer::{NoRoom, Outcome, Transfer};

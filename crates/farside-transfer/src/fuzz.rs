@@ -8,14 +8,17 @@ use prost::Message;
 
 use crate::error::TransferError;
 use crate::limits::{
-    ASK_BLOCKS_MAX, ASK_ENTRIES_MAX, HELD_BLOCKS_PER_CHUNK, HELD_RUNS_PER_CHUNK, HOPS_MAX, STEPS_MAX,
+    ASK_BLOCKS_MAX, ASK_ENTRIES_MAX, GROUP_MAX, HELD_BLOCKS_PER_CHUNK, HELD_RUNS_PER_CHUNK, HOPS_MAX,
+    STEPS_MAX,
 };
 use crate::protocol::convert::{self, CandidateBase, TransferPlan, Upstream};
+use crate::protocol::group::{self, Reservation};
 use crate::protocol::held::{self, Held};
 use crate::protocol::known;
 use crate::protocol::stream::{self, StreamMessage};
 use crate::protocol::{
-    Body, Comparison, Description, Noted, Plan, Request, StreamHeader, Swapped, check_request,
+    Body, Comparison, Description, Noted, Plan, Request, ReservedTogether, StreamHeader, Swapped,
+    check_request,
 };
 
 /// Any bytes as a call of a peer, as an answer to one, and as the header of a stream.
@@ -53,6 +56,11 @@ pub fn fuzz_call(bytes: &[u8]) {
     if let Ok(noted) = Noted::decode(bytes) {
         let _ = convert::standing(noted.standing);
     }
+    if let Ok(reserved) = ReservedTogether::decode(bytes)
+        && let Ok(moments) = group::moments(&reserved, reserved.snapshots.len())
+    {
+        assert!(moments.len() <= GROUP_MAX);
+    }
     if let Ok(swapped) = Swapped::decode(bytes) {
         let _ = swapped.snapshot.as_ref().map(CandidateBase::from_message);
     }
@@ -76,12 +84,12 @@ fn convert_body(body: &Body) -> Result<(), TransferError> {
             convert::candidates(&m.candidates)?;
             convert::staged_transfer(m.staged.as_ref())?;
             convert::role_change(m.role_change)?;
+            group::optional(&m.until)?;
         }
-        Body::Reserve(m) => {
-            convert::uuid(&m.relationship)?;
-            convert::uuid(&m.transfer)?;
-            convert::volume(&m.volume)?;
-            convert::role_change(m.role_change)?;
+        Body::Reserve(m) => drop(Reservation::from_message(m)?),
+        Body::ReserveTogether(m) => {
+            let members = group::reservations(m)?;
+            assert!(!members.is_empty() && members.len() <= GROUP_MAX);
         }
         Body::Acknowledge(m) => {
             convert::uuid(&m.snapshot)?;

@@ -34,6 +34,8 @@ pub const STEPS_MAX: usize = 2048;
 /// and two while a transfer to it runs. Of more destinations those that were brought up to date last count. As many a source keeps
 /// for those that follow its destination.
 pub const COMMON_MAX: usize = 16;
+/// Mirrors of a group that are updated together. One call names them, one record of a pool publishes them.
+pub const GROUP_MAX: usize = 256;
 /// Longest name of a snapshot or half of a volume's name, bytes; the engine's own rule.
 pub const NAME_BYTES_MAX: usize = 128;
 /// Longest text of a failure that is taken from a peer, bytes; the rest is cut.

@@ -22,6 +22,7 @@
 //! the peer passes through a checked conversion in [`convert`] before it is used. Documented in `docs/protocol.md`.
 
 pub mod convert;
+pub mod group;
 pub mod held;
 pub mod known;
 pub mod messages;

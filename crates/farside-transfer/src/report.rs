@@ -27,6 +27,8 @@ pub enum Phase {
     Transfer,
     /// Content roots are compared.
     Verify,
+    /// What arrived waits for the other volumes of its group.
+    Group,
     /// The new version is published.
     Commit,
 }
@@ -39,6 +41,7 @@ impl fmt::Display for Phase {
             Phase::Difference => "difference",
             Phase::Transfer => "transfer",
             Phase::Verify => "verify",
+            Phase::Group => "group",
             Phase::Commit => "commit",
         })
     }

@@ -13,6 +13,7 @@ mod link_history;
 mod prepare;
 mod relationships;
 mod remaining;
+mod reserve;
 mod send;
 mod service;
 mod serving;
@@ -21,7 +22,8 @@ mod similarity;
 
 pub use compare::compare;
 pub use encoders::{ENCODER_MEMORY, ENCODER_MEMORY_MIN, EncoderSettings};
-pub use prepare::{Asked, reserve};
+pub use prepare::Asked;
 pub use relationships::{KeptBase, SourceRelationships};
+pub use reserve::{reserve, reserve_together};
 pub use service::{Ended, Prepared, Served, Slot, Step, TransferSource, Wanted, refuse_stream};
 pub use similarity::{MemorySimilarityStore, SIMILARITY_BYTES_PER_TIB, Similarity, SimilarityStore};

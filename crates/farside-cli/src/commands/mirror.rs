@@ -463,5 +463,6 @@ fn asker(by: RequestedBy) -> &'static str {
         RequestedBy::Retry => "the mirror, after a lost session",
         RequestedBy::CatchUp => "the mirror, to catch up",
         RequestedBy::GaveWay => "the mirror, after it gave way",
+        RequestedBy::Group => "its group",
     }
 }

@@ -17,6 +17,7 @@ use uuid::Uuid;
 
 use super::endings::Endings;
 use crate::error::{MirrorError, blocking};
+use crate::group::Groups;
 use crate::limits::ANSWER_WAIT;
 use crate::links::{Links, ask_at_once};
 use crate::log::LogEntry;
@@ -79,6 +80,7 @@ pub struct NewMirror {
 pub struct Destination {
     pub(super) parts: DestinationParts,
     pub(super) stop: CancellationToken,
+    groups: Arc<Groups>,
     mirrors: Mutex<BTreeMap<VolumeName, Slot>>,
 }
 
@@ -103,7 +105,9 @@ impl Destination {
     /// Starts every mirror that the store knows. With a schedule each looks for news at once.
     pub async fn open(parts: DestinationParts) -> Result<Destination, MirrorError> {
         let relationships = parts.store.relationships().await?;
-        let destination = Destination { parts, stop: CancellationToken::new(), mirrors: Mutex::default() };
+        let groups = Arc::new(Groups::new(parts.engine.clone()));
+        let destination =
+            Destination { parts, stop: CancellationToken::new(), groups, mirrors: Mutex::default() };
         for relationship in relationships {
             let relationship = destination.as_the_pool_knows(relationship).await?;
             let volume = relationship.destination.clone();
@@ -188,6 +192,7 @@ impl Destination {
             randomness: randomness.clone(),
             queue: queue.clone(),
             endings: endings.clone(),
+            groups: self.groups.clone(),
             limits: *limits,
             stop: self.stop.clone(),
         }

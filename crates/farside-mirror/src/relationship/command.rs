@@ -15,6 +15,7 @@ use uuid::Uuid;
 
 use crate::destination::Endings;
 use crate::error::MirrorError;
+use crate::group::Groups;
 use crate::links::Links;
 use crate::options::MirrorOptions;
 use crate::queue::TransferQueue;
@@ -36,6 +37,7 @@ pub(crate) struct Parts {
     pub(crate) randomness: Arc<dyn Randomness>,
     pub(crate) queue: TransferQueue,
     pub(crate) endings: Arc<Endings>,
+    pub(crate) groups: Arc<Groups>,
     pub(crate) limits: ReplicaLimits,
     /// Ends the driver, whoever still holds a handle.
     pub(crate) stop: CancellationToken,
@@ -92,6 +94,8 @@ pub(crate) enum Command {
         group: Option<String>,
         done: Reply<()>,
     },
+    /// Another member of its group has begun an update.
+    UpdateWithGroup,
     SetRetention {
         retention: Retention,
         done: Reply<()>,

@@ -3,6 +3,7 @@
 
 mod activity;
 mod ended;
+mod grouped;
 mod timing;
 mod transfers;
 mod why;
@@ -204,6 +205,7 @@ impl Driver {
             }
         }
         self.stop().await;
+        self.parts.groups.leave(self.relationship.id);
         self.parts.source.expect_follower(self.relationship.id, None);
         if is_replaced {
             // What is said of the volume is another's to say by now.
@@ -336,6 +338,7 @@ impl Driver {
                 self.publish();
                 let _ = done.send(result);
             }
+            Command::UpdateWithGroup => self.due(RequestedBy::Group).await,
             Command::SetRetention { retention, done } => {
                 let result = self.set_retention(retention).await;
                 self.publish();
@@ -434,6 +437,11 @@ impl Driver {
     }
 
     async fn tick(&mut self) {
+        self.due(RequestedBy::Schedule).await;
+    }
+
+    /// An update is due that no person has asked for.
+    async fn due(&mut self, by: RequestedBy) {
         if !self.is_probed || self.forgotten_fence.is_some() {
             self.probe().await;
         }
@@ -451,7 +459,7 @@ impl Driver {
         if let Action::Enqueue(kind) = action {
             self.link_wait = SCHEDULED_LINK_WAIT;
             self.is_for_person = false;
-            self.log(LogEvent::Request { by: RequestedBy::Schedule }, Some(kind), None).await;
+            self.log(LogEvent::Request { by }, Some(kind), None).await;
         }
         if let Err(error) = self.carry_out(action).await {
             self.why = Some(error.to_string());
@@ -489,6 +497,7 @@ impl Driver {
     }
 
     pub(super) fn publish(&self) {
+        self.enroll();
         let way_back = match self.relationship.swap {
             Some(SwapMark::TakenOver { reverse }) => Some(reverse),
             _ => None,

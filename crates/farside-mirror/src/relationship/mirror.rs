@@ -99,7 +99,8 @@ impl Mirror {
     /// Its status now.
     pub fn status(&self) -> MirrorStatus {
         let status = self.status.borrow().clone();
-        let why = self.in_line().or_else(|| status.why.clone());
+        let in_group = || self.parts.groups.waits_for(status.relationship.id);
+        let why = self.in_line().or_else(in_group).or_else(|| status.why.clone());
         let before = self.parts.queue.before(status.relationship.id);
         let queue_position = before.map(|before| before.waiting + 1);
         MirrorStatus { progress: self.progress.borrow().clone(), why, queue_position, ..status }

@@ -190,6 +190,7 @@ impl Shared {
             Body::Overtaken(overtaken) => self.overtaken(peer, overtaken).await?.encode_to_vec(),
             Body::Swap(swap) => self.swap(peer, swap).await?.encode_to_vec(),
             Body::Reserve(reserve) => self.reserve(peer, reserve).await?.encode_to_vec(),
+            Body::ReserveTogether(group) => self.reserve_together(peer, group).await?.encode_to_vec(),
         };
         Ok(answer.into())
     }

@@ -9,10 +9,10 @@ use farside_peer::{PeerId, PeerLink, Refusal};
 use farside_transfer::TransferKind;
 use farside_transfer::bases::{common_of, is_kept_for, release_all};
 use farside_transfer::limits::HOPS_MAX;
-use farside_transfer::protocol::convert;
 use farside_transfer::protocol::{
     Acknowledge, Begin, Describe, Description, End, Nothing, Plan, Release, Reserve,
 };
+use farside_transfer::protocol::{convert, group};
 use farside_transfer::refusal::{over_budget, refusal};
 use farside_transfer::source::{Asked, Wanted, reserve};
 use uuid::Uuid;
@@ -36,7 +36,7 @@ async fn is_closed(link: &dyn PeerLink) -> bool {
 impl Shared {
     /// The incremental snapshot takes the transfer's identity, and pins and deletion go by identity: one that a
     /// snapshot has already must not be given again.
-    async fn check_unused(
+    pub(super) async fn check_unused(
         &self,
         transfer: Uuid,
         relationship: Uuid,
@@ -111,6 +111,7 @@ impl Shared {
         let change = convert::role_change(message.role_change).map_err(to_refusal)?;
         let left = convert::places(&message.left).map_err(to_refusal)?;
         let further = convert::further(&message.further).map_err(to_refusal)?;
+        let until = group::optional(&message.until).map_err(to_refusal)?;
         self.check_rights(peer, &volume)?;
         self.check_owner(relationship, peer, &volume)?;
         self.admit_snapshot(peer)?;
@@ -168,6 +169,7 @@ impl Shared {
             pins_left,
             named_max: message.named_max.map(|most| most as usize),
             others,
+            until,
         };
         let prepared = match slot.prepare(asked).await {
             Ok(prepared) => prepared,
@@ -269,7 +271,7 @@ impl Shared {
     }
 
     /// Whether the relationship's base was released here, and how many snapshots may be kept for it.
-    fn left_for(&self, peer: PeerId, relationship: Uuid) -> (bool, usize) {
+    pub(super) fn left_for(&self, peer: PeerId, relationship: Uuid) -> (bool, usize) {
         let tables = self.tables();
         let of_peer = tables.relationships.values().filter(|r| r.peer == peer && r.id != relationship);
         let pins: usize = of_peer.map(|r| tables.pins_of(r)).sum();

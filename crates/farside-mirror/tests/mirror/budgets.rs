@@ -53,6 +53,7 @@ fn begin(relationship: u128, transfer: u128) -> Bytes {
         keeps_common: false,
         left: Vec::new(),
         further: Vec::new(),
+        until: Vec::new(),
     }))
 }
 

@@ -344,6 +344,7 @@ async fn refusal_of_an_update<S: Storage>(world: &World<S>, relationship: Uuid) 
         keeps_common: false,
         left: Vec::new(),
         further: Vec::new(),
+        until: Vec::new(),
     };
     let request = Request { version: PROTOCOL_VERSION, body: Some(Body::Begin(begin)) }.encode_to_vec();
     let request = bytes::Bytes::from(request);

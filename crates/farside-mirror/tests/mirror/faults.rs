@@ -322,6 +322,7 @@ fn begin(relationship: Uuid, transfer: Uuid, volume: &str) -> Bytes {
         keeps_common: false,
         left: Vec::new(),
         further: Vec::new(),
+        until: Vec::new(),
     };
     Request { version: PROTOCOL_VERSION, body: Some(Body::Begin(begin)) }.encode_to_vec().into()
 }

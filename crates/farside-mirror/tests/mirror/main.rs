@@ -11,6 +11,7 @@ mod embedded;
 mod faults;
 mod followed_since;
 mod full_database;
+mod groups;
 mod in_common;
 mod known;
 mod log_floods;

@@ -1,14 +1,16 @@
 //! An engine in memory, as plain as can be: a version is a map from block number to block. It counts what is read,
 //! and fails on request.
 
+use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use farside_engine::{
     BLOCK_BYTES, ChangeKind, ChangedBytes, ChangedExtent, ChangedExtents, ContentRoot, Engine, EngineError,
-    FINGERPRINTS_MAX, Fingerprint, KnownDataScope, OpenSnapshot, ReplicaRecord, SnapshotInfo, SnapshotOwner,
-    SnapshotSpec, StagedFor, StagedInfo, StagedVersion, StagingRoom, VolumeInfo, VolumeName, Wanted, short,
+    FINGERPRINTS_MAX, Fingerprint, KnownDataScope, OpenSnapshot, ReadyVersion, ReplicaRecord, SnapshotInfo,
+    SnapshotOwner, SnapshotSpec, StagedFor, StagedInfo, StagedVersion, StagingRoom, VolumeInfo, VolumeName,
+    Wanted, short,
 };
 use farside_format::fingerprint::is_zero;
 use parking_lot::Mutex;
@@ -544,6 +546,18 @@ impl Engine for MemoryEngine {
         })
     }
 
+    fn take_snapshots(
+        &self,
+        wanted: &[(VolumeName, SnapshotSpec)],
+    ) -> Result<Vec<SnapshotInfo>, EngineError> {
+        wanted.iter().map(|(volume, spec)| self.take_snapshot(volume, spec)).collect()
+    }
+
+    /// One after another: only the embedded engine has a moment for all of them.
+    fn commit_together(&self, versions: &[ReadyVersion]) -> Result<Vec<SnapshotInfo>, EngineError> {
+        versions.iter().map(|version| version.staged.commit(&version.spec)).collect()
+    }
+
     fn delete_snapshot(&self, name: &VolumeName, snapshot: Uuid) -> Result<(), EngineError> {
         self.with(name, |volume| {
             let at = volume.position(snapshot)?;
@@ -784,6 +798,10 @@ impl Staged {
 }
 
 impl StagedVersion for Staged {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
     fn info(&self) -> Result<StagedInfo, EngineError> {
         self.with_staging(|staging| StagedInfo {
             base: staging.base,

@@ -1,6 +1,7 @@
 //! Watches the steps of an operation: every call that changes a pool and every call of a peer passes here, by name,
 //! before and after it is done. At one of these points, counted, the world can be made to go wrong.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,8 +10,8 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use farside_engine::{
     ChangedBytes, ChangedExtents, ContentRoot, Engine, EngineError, Fingerprint, KnownDataScope,
-    OpenSnapshot, ReplicaRecord, SnapshotInfo, SnapshotOwner, SnapshotSpec, StagedFor, StagedInfo,
-    StagedVersion, VolumeInfo, VolumeName, Wanted,
+    OpenSnapshot, ReadyVersion, ReplicaRecord, SnapshotInfo, SnapshotOwner, SnapshotSpec, StagedFor,
+    StagedInfo, StagedVersion, VolumeInfo, VolumeName, Wanted,
 };
 use farside_peer::{DataStream, Refusal};
 use farside_platform::SimulatedDisk;
@@ -384,6 +385,17 @@ impl Engine for WatchedEngine {
         taken
     }
 
+    fn take_snapshots(
+        &self,
+        wanted: &[(VolumeName, SnapshotSpec)],
+    ) -> Result<Vec<SnapshotInfo>, EngineError> {
+        self.observer.around("take snapshots", || self.inner.take_snapshots(wanted))
+    }
+
+    fn commit_together(&self, versions: &[ReadyVersion]) -> Result<Vec<SnapshotInfo>, EngineError> {
+        self.observer.around("commit together", || self.inner.commit_together(versions))
+    }
+
     fn delete_snapshot(&self, volume: &VolumeName, snapshot: Uuid) -> Result<(), EngineError> {
         self.observer.around("delete snapshot", || self.inner.delete_snapshot(volume, snapshot))
     }
@@ -552,6 +564,10 @@ struct WatchedStaged {
 }
 
 impl StagedVersion for WatchedStaged {
+    fn as_any(&self) -> &dyn Any {
+        self.inner.as_any()
+    }
+
     fn info(&self) -> Result<StagedInfo, EngineError> {
         self.inner.info()
     }

@@ -348,7 +348,15 @@ pub const HISTORIES: &[History] = &[
             lasting("another size", |h| h.staged("r")?.resize(55 * BLOCK)),
             lasting("another end", |h| h.staged("r")?.retarget(staged_for(3).incremental)),
             later("a staged write", |h| h.staged("r")?.write(10 * BLOCK, &content(3100, 2))),
-            lasting("a commit", |h| h.staged("r")?.commit(&new_snapshot("two")).map(|_| ())),
+            lasting("a second volume", |h| h.pool().create_volume("q", 60 * BLOCK).map(|_| ())),
+            lasting("a replica", |h| h.replica("q")),
+            lasting("staging", |h| h.stage("q", None, 40, 3)),
+            later("a staged write", |h| h.staged("q")?.write(5 * BLOCK, &content(3150, 9))),
+            lasting("a commit of both", |h| {
+                let (r, q) = (h.staged("r")?, h.staged("q")?);
+                let both = [(&r, new_snapshot("two")), (&q, new_snapshot("two"))];
+                h.pool().commit_together(&both).map(|_| ())
+            }),
             freeing("a deletion", |h| h.delete_snapshot("r", "one")),
             freeing("reaping", Hands::reap),
             lasting("staging", |h| h.stage("r", Some("two"), 55, 4)),

@@ -8,8 +8,11 @@
 //! 3. old base unpinned and deleted: the new version alone; if not, the next transfer does this first
 //! 4. the source is told: if not, it keeps both bases until the next transfer names the new one
 
+use std::sync::Arc;
+
 use farside_engine::{
-    ChangedBytes, ContentRoot, Engine, SnapshotOwner, SnapshotSpec, StagedVersion, VolumeName,
+    ChangedBytes, ContentRoot, Engine, ReadyVersion, SnapshotInfo, SnapshotOwner, SnapshotSpec,
+    StagedVersion, VolumeName,
 };
 use uuid::Uuid;
 
@@ -194,59 +197,94 @@ fn keep_what_is_gone(engine: &dyn Engine, volume: &VolumeName, base: Uuid) -> Re
     Ok(())
 }
 
-/// Publishes what was proved, pinned as the new base, and releases the old one. Before it, the version shown is kept for a
-/// person if the source has left it behind (`gone`). What `is_common` to other destinations stays until a plan does not name it
-/// any more. Returns its name here.
-pub(crate) fn commit(
-    engine: &dyn Engine,
-    replica: &Replica,
-    staged: &dyn StagedVersion,
-    step: &TravellingSnapshot,
-    gone: Option<Uuid>,
-    is_common: bool,
-) -> Result<String, TransferError> {
-    let volume = &replica.destination;
-    // A name is given once per volume, whatever branch it is on.
-    let taken: Vec<String> = engine.all_snapshots(volume)?.into_iter().map(|s| s.name).collect();
-    let owner = if step.made_by_person {
-        SnapshotOwner::Person
-    } else {
-        SnapshotOwner::Relationship(replica.relationship)
-    };
-    let name = match replica.keeps && !step.made_by_person {
-        true => format!("{KEPT}-{}", step.created_at),
-        false => arrival_name(&step.name),
-    };
-    let spec = SnapshotSpec {
-        name: free_name(&name, step.uuid, &taken),
-        uuid: step.uuid,
-        created_at: step.created_at,
-        owner,
-        pin_for: Some(replica.relationship),
-    };
-    // Once more: the transfer may have taken hours since it was looked at. The commit looks in its own moment.
-    check_replica(engine, volume, replica.relationship)?;
-    // First: a crash in between leaves a snapshot of what is still shown.
-    if let Some(gone) = gone {
-        keep_what_is_gone(engine, volume, gone)?;
+/// A staged version that was proved, and what it is to become.
+pub(crate) struct Proved {
+    pub(crate) replica: Replica,
+    pub(crate) staged: Arc<dyn StagedVersion>,
+    pub(crate) step: TravellingSnapshot,
+    /// The version shown, if the source has left it behind: it is kept for a person first.
+    pub(crate) gone: Option<Uuid>,
+    /// Other destinations hold it too: it stays until a plan does not name it any more.
+    pub(crate) is_common: bool,
+}
+
+impl Proved {
+    /// What it is called here, and whose it is.
+    fn spec(&self, engine: &dyn Engine) -> Result<SnapshotSpec, TransferError> {
+        let Proved { replica, step, .. } = self;
+        // A name is given once per volume, whatever branch it is on.
+        let all = engine.all_snapshots(&replica.destination)?;
+        let taken: Vec<String> = all.into_iter().map(|s| s.name).collect();
+        let owner = if step.made_by_person {
+            SnapshotOwner::Person
+        } else {
+            SnapshotOwner::Relationship(replica.relationship)
+        };
+        let name = match replica.keeps && !step.made_by_person {
+            true => format!("{KEPT}-{}", step.created_at),
+            false => arrival_name(&step.name),
+        };
+        Ok(SnapshotSpec {
+            name: free_name(&name, step.uuid, &taken),
+            uuid: step.uuid,
+            created_at: step.created_at,
+            owner,
+            pin_for: Some(replica.relationship),
+        })
     }
-    let info = staged.commit(&spec)?;
-    if replica.keeps
-        && let Err(error) = engine.pin(volume, info.uuid, kept_of(replica.relationship))
-    {
-        tracing::warn!(%volume, snapshot = info.name, "published, and retention does not know it until the next update: {error}");
+
+    /// What is done before it is published.
+    fn ready(&self, engine: &dyn Engine) -> Result<SnapshotSpec, TransferError> {
+        let spec = self.spec(engine)?;
+        // Once more: the transfer may have taken hours since it was looked at. The commit looks in its own moment.
+        check_replica(engine, &self.replica.destination, self.replica.relationship)?;
+        // First: a crash in between leaves a snapshot of what is still shown.
+        if let Some(gone) = self.gone {
+            keep_what_is_gone(engine, &self.replica.destination, gone)?;
+        }
+        Ok(spec)
     }
-    // Before the next step's commit, which releases this one. A crash in between leaves the version that is shown: the next
-    // plan names it again.
-    if is_common && let Err(error) = engine.pin(volume, info.uuid, common_of(replica.relationship)) {
-        tracing::warn!(%volume, snapshot = info.name, "cannot keep what other replicas of the same volume hold too: {error}");
+
+    /// It is published: what fails from here on costs space until the next transfer, nothing else.
+    fn published(&self, engine: &dyn Engine, info: &SnapshotInfo) {
+        let Replica { destination: volume, relationship, keeps, .. } = &self.replica;
+        if *keeps && let Err(error) = engine.pin(volume, info.uuid, kept_of(*relationship)) {
+            tracing::warn!(%volume, snapshot = info.name, "published, and retention does not know it until the next update: {error}");
+        }
+        // Before the next step's commit, which releases this one. A crash in between leaves the version that is shown: the next
+        // plan names it again.
+        if self.is_common
+            && let Err(error) = engine.pin(volume, info.uuid, common_of(*relationship))
+        {
+            tracing::warn!(%volume, snapshot = info.name, "cannot keep what other replicas of the same volume hold too: {error}");
+        }
+        if let Err(error) = release(engine, volume, *relationship, &[info.uuid]) {
+            tracing::warn!(%volume, "published; the old base snapshot could not be released at this site and holds space \
+                 until the next transfer: {error}");
+        }
     }
-    // The version is published: what fails from here on costs space until the next transfer, nothing else.
-    if let Err(error) = release(engine, volume, replica.relationship, &[info.uuid]) {
-        tracing::warn!(%volume, "published; the old base snapshot could not be released at this site and holds space \
-             until the next transfer: {error}");
-    }
+}
+
+/// Publishes what was proved, pinned as the new base, and releases the old one. Returns its name here.
+pub(crate) fn commit(engine: &dyn Engine, proved: &Proved) -> Result<String, TransferError> {
+    let spec = proved.ready(engine)?;
+    let info = proved.staged.commit(&spec)?;
+    proved.published(engine, &info);
     Ok(info.name)
+}
+
+/// The same for several volumes of one pool, by one record. If one of them is refused none is published. Returns their names.
+pub(crate) fn commit_together(engine: &dyn Engine, all: &[&Proved]) -> Result<Vec<String>, TransferError> {
+    let mut versions = Vec::with_capacity(all.len());
+    for proved in all {
+        let (volume, staged) = (proved.replica.destination.clone(), proved.staged.clone());
+        versions.push(ReadyVersion { volume, staged, spec: proved.ready(engine)? });
+    }
+    let published = engine.commit_together(&versions)?;
+    for (proved, info) in all.iter().zip(&published) {
+        proved.published(engine, info);
+    }
+    Ok(published.into_iter().map(|info| info.name).collect())
 }
 
 /// `name`, or if that is taken here, the name with a piece of the snapshot's identity.

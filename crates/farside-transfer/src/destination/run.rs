@@ -11,11 +11,14 @@ use bytes::Bytes;
 use farside_engine::{ChangeKind, EngineError, KnownDataScope, StagedFor, StagedVersion};
 use farside_link::WireCounters;
 use prost::Message;
+use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 use super::cross_volume::CrossVolume;
+use super::publish::Proved;
 use super::receive::Room;
 use super::resume::{self, Fate, Kept, Opened};
+use super::together::{Brought, Together};
 use super::transfer::{NoRoom, Outcome, Transfer};
 use super::{known, named, publish, receive};
 use crate::bases::{keep_common, kept_for_others};
@@ -24,6 +27,7 @@ use crate::error::{TransferError, blocking, piece};
 use crate::kind::TransferKind;
 use crate::limits::{CLOSE_TIMEOUT, NODES_PART, ROOM_WAIT, ROOM_WAITS_MAX};
 use crate::protocol::convert::{self, CandidateBase, OF_SEVERAL, TransferPlan, TravellingSnapshot, Upstream};
+use crate::protocol::group::GroupMoment;
 use crate::protocol::held::Held;
 use crate::protocol::{Acknowledge, Begin, Body, Candidate, End, Plan, StagedTransfer};
 use crate::replica::Replica;
@@ -151,6 +155,13 @@ impl Transfer {
             onward,
             keeps_common,
         } = self.tidy_and_list().await?;
+        if let Some(group) = &self.together
+            && let Some(shown) = published.filter(|shown| shown.uuid == group.moment().snapshot)
+        {
+            group.is_there();
+            report.content_root = Some(shown.content_root);
+            return Ok(());
+        }
         let named_max = self.named_max.saturating_sub(named);
         let mut plan =
             self.begin(&candidates, is_damaged, named_max, kept.as_ref(), wire, &mut told.upstream).await?;
@@ -180,6 +191,9 @@ impl Transfer {
                 |base: CandidateBase| !onward.contains(&base.uuid) && content(base) != content(*shown);
             self.kind == TransferKind::Update && plan.base.is_some_and(is_behind)
         });
+        if let Some(group) = self.together.as_ref().filter(|_| plan.waiting == 0) {
+            check_moment(&**group, &plan)?;
+        }
         report.base = plan.base_name.clone();
         self.progress.planned(plan.steps.len() as u64);
         let mut base = plan.base;
@@ -202,7 +216,9 @@ impl Transfer {
                 is_compared: compared.is_some(),
                 is_common: plan.common.contains(&step.uuid),
             };
-            let brought = self.bring(index, step, stands, &mut kept, report, wire).await?;
+            let is_moment = |group: &Arc<dyn Together>| group.moment().snapshot == step.uuid;
+            let group = self.together.clone().filter(is_moment);
+            let brought = self.bring(index, step, stands, group, &mut kept, report, wire).await?;
             told.unacknowledged = self.acknowledge(brought, wire).await;
             self.progress.snapshot_done();
             base = Some(brought);
@@ -251,6 +267,11 @@ impl Transfer {
             keeps_common: true,
             left: convert::place_messages(&self.left),
             further: self.kept_for_others().await,
+            until: self
+                .together
+                .as_ref()
+                .map(|group| group.moment().snapshot.as_bytes().to_vec())
+                .unwrap_or_default(),
         };
         if candidates.is_empty() {
             self.link.expect_bulk();
@@ -287,6 +308,7 @@ impl Transfer {
         index: usize,
         step: &TravellingSnapshot,
         stands: Stands,
+        group: Option<Arc<dyn Together>>,
         kept: &mut Option<Kept>,
         report: &mut TransferReport,
         wire: &Arc<WireCounters>,
@@ -377,13 +399,15 @@ impl Transfer {
                 return Err(error);
             }
         };
-        self.progress.phase(Phase::Commit);
-        let (engine, replica) = (self.engine.clone(), self.replica.clone());
-        let (proved, snapshot, root) = (staged.clone(), step.clone(), step.content_root);
-        let gone = gone.filter(|_| !is_unchanged);
-        let published =
-            blocking(move || publish::commit(&*engine, &replica, &*proved, &snapshot, gone, is_common)).await;
-        let name = match published {
+        let root = step.content_root;
+        let proved = Proved {
+            replica: self.replica.clone(),
+            staged: staged.clone(),
+            step: step.clone(),
+            gone: gone.filter(|_| !is_unchanged),
+            is_common,
+        };
+        let name = match self.publish(proved, group).await {
             Ok(name) => name,
             Err(error) => {
                 self.leave(staged, &error).await;
@@ -395,6 +419,27 @@ impl Transfer {
         report.incremental = Some(name);
         report.content_root = Some(root);
         Ok(brought)
+    }
+
+    /// Publishes it; with what the rest of its `group` brings, if it is of one.
+    async fn publish(
+        &mut self,
+        proved: Proved,
+        group: Option<Arc<dyn Together>>,
+    ) -> Result<String, TransferError> {
+        let Some(group) = group else {
+            self.progress.phase(Phase::Commit);
+            let engine = self.engine.clone();
+            return blocking(move || publish::commit(&*engine, &proved)).await;
+        };
+        self.progress.phase(Phase::Group);
+        // The source has done its part, and what it is told when this is published it takes afterwards too. It has heard so before
+        // anything is published: the group's next update may begin with that, and would find it busy.
+        let ended = self.end_at_source(String::new(), proved.step.uuid.as_bytes().to_vec());
+        tokio::select! {
+            name = async { drop(ended.await); group.publish(Brought(proved)).await } => name,
+            () = self.cancel.cancelled() => Err(TransferError::Aborted),
+        }
     }
 
     /// Receives what differs into `staged`, and proves the whole.
@@ -640,11 +685,12 @@ impl Transfer {
 
     /// Frees the source's place, without making anybody wait for it.
     fn close_at_source(&self, failure: Option<String>, unacknowledged: Option<&Acknowledge>) {
-        let end = End {
-            transfer: self.id.as_bytes().to_vec(),
-            failure: failure.unwrap_or_default(),
-            unacknowledged: unacknowledged.map(|told| told.snapshot.clone()).unwrap_or_default(),
-        };
+        let unacknowledged = unacknowledged.map(|told| told.snapshot.clone()).unwrap_or_default();
+        drop(self.end_at_source(failure.unwrap_or_default(), unacknowledged));
+    }
+
+    fn end_at_source(&self, failure: String, unacknowledged: Vec<u8>) -> JoinHandle<()> {
+        let end = End { transfer: self.id.as_bytes().to_vec(), failure, unacknowledged };
         let (link, transfer) = (self.link.clone(), self.id);
         tokio::spawn(async move {
             let said = call(&*link, Body::End(end), None);
@@ -652,8 +698,21 @@ impl Transfer {
             if !matches!(said, Ok(Ok(_))) {
                 tracing::debug!(%transfer, "the source did not hear that the transfer has ended");
             }
-        });
+        })
     }
+}
+
+/// A plan of a group's transfer ends with the group's moment, or the others wait in vain.
+fn check_moment(group: &dyn Together, plan: &TransferPlan) -> Result<(), TransferError> {
+    let GroupMoment { snapshot, created_at } = group.moment();
+    let last = plan.steps.last();
+    if last.is_some_and(|last| last.uuid == snapshot && last.created_at == created_at) {
+        return Ok(());
+    }
+    let why = "the snapshot that the source took for the group is gone there: it made room, or had more to bring before. \
+        Nothing of the group was published; its next update takes another one";
+    group.give_up(why);
+    Err(TransferError::State(why.into()))
 }
 
 /// Bytes of data in which a staged version differs from the base.

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::progress::ProgressSender;
+use super::together::Together;
 use crate::error::TransferError;
 use crate::kind::TransferKind;
 use crate::protocol::Acknowledge;
@@ -41,6 +42,8 @@ pub struct Transfer {
     pub options: StreamOptions,
     /// Snapshots that persons made which the replica may have at most.
     pub named_max: usize,
+    /// The group that it is to be published with.
+    pub together: Option<Arc<dyn Together>>,
     /// Ends it.
     pub cancel: CancellationToken,
     /// Where it reports to.

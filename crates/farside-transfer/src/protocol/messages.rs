@@ -9,7 +9,7 @@ pub struct Request {
     #[prost(uint32, tag = "1")]
     pub version: u32,
     /// What is asked.
-    #[prost(oneof = "Body", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10")]
+    #[prost(oneof = "Body", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11")]
     pub body: Option<Body>,
 }
 
@@ -43,6 +43,9 @@ pub enum Body {
     /// A transfer waits for its turn: take its snapshot now.
     #[prost(message, tag = "10")]
     Reserve(Reserve),
+    /// Mirrors of a group are to be updated together: name one moment of all their volumes.
+    #[prost(message, tag = "11")]
+    ReserveTogether(ReserveTogether),
 }
 
 /// Asks whether a volume may be mirrored, and for its size. Answered by [`Description`].
@@ -93,6 +96,30 @@ pub struct Reserve {
     /// Number of the newest role change that the destination has seen.
     #[prost(uint64, tag = "4")]
     pub role_change: u64,
+    /// In an update of a group: the snapshot that the destination shows. The source may not have heard of it yet, and keeps it.
+    #[prost(bytes = "vec", tag = "5")]
+    pub shows: Vec<u8>,
+}
+
+/// Updates of several mirrors of one destination are to bring one moment. The source takes a snapshot of all volumes in one record,
+/// each as for [`Reserve`], and lets go what it had taken so for these relationships before. Of volumes that are replicas themselves
+/// it names what they show, if that is of one moment. Answered by [`ReservedTogether`]; if one is refused, nothing is taken.
+#[derive(Clone, PartialEq, Message)]
+pub struct ReserveTogether {
+    /// The mirrors, each once. At most 256.
+    #[prost(message, repeated, tag = "1")]
+    pub members: Vec<Reserve>,
+}
+
+/// Answer to [`ReserveTogether`].
+#[derive(Clone, PartialEq, Message)]
+pub struct ReservedTogether {
+    /// The moment.
+    #[prost(uint64, tag = "1")]
+    pub created_at: u64,
+    /// The snapshot of each, in the order in which they were asked for.
+    #[prost(bytes = "vec", repeated, tag = "2")]
+    pub snapshots: Vec<Vec<u8>>,
 }
 
 /// Begins a transfer. Answered by [`Plan`].
@@ -138,6 +165,9 @@ pub struct Begin {
     /// What the destination keeps for others: the source keeps what it has of that, too. See [`Acknowledge::further`].
     #[prost(message, repeated, tag = "13")]
     pub further: Vec<Candidate>,
+    /// In an update of a group: the snapshot that was named for it, with which the transfer ends. Empty otherwise.
+    #[prost(bytes = "vec", tag = "14")]
+    pub until: Vec<u8>,
 }
 
 /// What a transfer that was cut left staged at the destination.

@@ -7,9 +7,9 @@
 use super::messages::{Body, Request};
 
 /// Version of the calls and streams of this module.
-pub const PROTOCOL_VERSION: u32 = 5;
+pub const PROTOCOL_VERSION: u32 = 6;
 /// The oldest version that is still spoken.
-pub const PROTOCOL_VERSION_OLDEST: u32 = 5;
+pub const PROTOCOL_VERSION_OLDEST: u32 = 6;
 
 /// What a request asks, if this side may answer it; otherwise why not, with both versions named.
 pub fn check_request(request: Request) -> Result<Body, String> {
@@ -39,13 +39,13 @@ mod tests {
     #[test]
     fn another_version_is_refused_with_both_named() {
         let describe = Some(Body::Describe(Describe::default()));
-        assert!(check_request(Request { version: 5, body: describe.clone() }).is_ok());
-        for version in [0, 1, 2, 3, 4, 6, u32::MAX] {
+        assert!(check_request(Request { version: 6, body: describe.clone() }).is_ok());
+        for version in [0, 1, 2, 3, 4, 5, 7, u32::MAX] {
             let refused = check_request(Request { version, body: describe.clone() }).unwrap_err();
-            assert!(refused.contains("source speaks 5"), "{refused}");
+            assert!(refused.contains("source speaks 6"), "{refused}");
             assert!(refused.contains(&format!("destination {version}")), "{refused}");
         }
-        assert!(check_request(Request { version: 5, body: None }).unwrap_err().contains("upgrade"));
+        assert!(check_request(Request { version: 6, body: None }).unwrap_err().contains("upgrade"));
     }
 
     /// What version 2 wrote, byte for byte: *begin* of an update of p/v to q/r with one candidate.
@@ -62,6 +62,6 @@ mod tests {
         let Some(Body::Begin(begin)) = &request.body else { panic!("{request:?}") };
         assert_eq!((begin.volume.as_str(), begin.kind, begin.role_change), ("p/v", 2, 7));
         let refused = check_request(request).unwrap_err();
-        assert!(refused.contains("source speaks 5, the destination 2"), "{refused}");
+        assert!(refused.contains("source speaks 6, the destination 2"), "{refused}");
     }
 }

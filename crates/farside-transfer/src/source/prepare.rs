@@ -42,6 +42,8 @@ pub struct Asked {
     pub others: Vec<Uuid>,
     /// What the destination keeps for others itself.
     pub further: Vec<CandidateBase>,
+    /// In an update of a group: the snapshot that was named for it, with which it ends.
+    pub until: Option<Uuid>,
 }
 
 /// What will travel, and from which snapshot of this side.
@@ -200,7 +202,7 @@ fn choose_and_pin(
     if waiting > 0 {
         tracing::info!(%volume, travel = steps.len(), waiting, "more snapshots wait than one transfer carries; the next \
              transfers bring the rest");
-    } else if is_replica {
+    } else if is_replica && reserved.is_none() {
         // A replica takes no snapshot of its own: a cascade names the version that was published last.
         let newest = line.last().ok_or_else(|| {
             TransferError::State(format!(
@@ -216,7 +218,8 @@ fn choose_and_pin(
         last = Some(early);
     } else if let Some(reserved) = &reserved {
         // Pinned already; if this fails it goes, as one that was taken now does.
-        undo.taken = Some(reserved.info.uuid);
+        let is_ours = reserved.info.owner == SnapshotOwner::Relationship(asked.relationship);
+        undo.taken = Some(reserved.info.uuid).filter(|_| is_ours);
         last = Some(reserved);
     } else {
         incremental = take_incremental(engine, clock, asked)?;
@@ -255,32 +258,16 @@ fn choose_and_pin(
 /// The snapshot that was taken while the transfer waited for its turn, if there is one. What came after it waits for the next
 /// transfer: a replica shows no point that is older than another that it has of the same line.
 fn reserved_for(asked: &Asked, line: &mut Vec<Rooted>, beside: &mut [Beside]) -> Option<Rooted> {
-    let is_reserved = |s: &Rooted| {
-        s.info.uuid == asked.transfer && s.info.owner == SnapshotOwner::Relationship(asked.relationship)
+    let is_reserved = |s: &Rooted| match asked.until {
+        Some(until) => s.info.uuid == until && s.info.pinned_by.contains(&asked.relationship),
+        None => {
+            s.info.uuid == asked.transfer && s.info.owner == SnapshotOwner::Relationship(asked.relationship)
+        }
     };
     let at = line.iter().position(is_reserved).filter(|_| asked.kind == TransferKind::Update)?;
     let reserved = line.split_off(at).into_iter().next();
     beside.iter_mut().for_each(|beside| beside.from = beside.from.min(at));
     reserved
-}
-
-/// Takes a snapshot for a transfer that waits at its destination for its turn: pinned as its incremental will be. Blocking; call
-/// from a blocking thread.
-///
-/// # Errors
-/// If the volume is a replica, which takes no snapshots of its own, or the engine refuses.
-pub fn reserve(
-    engine: &dyn Engine,
-    clock: &dyn Clock,
-    volume: &VolumeName,
-    relationship: Uuid,
-    transfer: Uuid,
-) -> Result<(), TransferError> {
-    if engine.volume(volume)?.is_replica {
-        return Err(TransferError::State(format!("{volume} at the source is itself a replica")));
-    }
-    engine.take_snapshot(volume, &incremental_spec(clock, relationship, transfer))?;
-    Ok(())
 }
 
 /// Takes the oldest snapshots of persons away, so that no more than `most` of them are left. Answers how many.
@@ -388,7 +375,7 @@ impl Snapshots {
     }
 }
 
-fn incremental_spec(clock: &dyn Clock, relationship: Uuid, transfer: Uuid) -> SnapshotSpec {
+pub(super) fn incremental_spec(clock: &dyn Clock, relationship: Uuid, transfer: Uuid) -> SnapshotSpec {
     let (of, by) = (relationship.simple().to_string(), transfer.simple().to_string());
     SnapshotSpec {
         name: format!("mirror-{}-{}", &of[..8], &by[20..]),

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::error::MirrorError;
+use crate::group::Turn;
 use crate::queue::UnderWay;
 
 /// A turn and a session: what a transfer needs to start.
@@ -20,6 +21,8 @@ pub(super) struct Ready {
     pub(super) link: Arc<dyn PeerLink>,
     /// The source has taken the snapshot of the transfer while it waited: the transfer's id, and when, on monotonic time.
     pub(super) reserved: Option<(Uuid, Duration)>,
+    /// Its turn in an update of its group.
+    pub(super) turn: Option<Turn>,
 }
 
 pub(super) enum Activity {

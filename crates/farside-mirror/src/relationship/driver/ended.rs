@@ -81,6 +81,10 @@ impl Driver {
         if self.losses > 0 {
             again = Some(RequestedBy::Retry);
         }
+        if event == Event::Failed && again.is_none() {
+            let why = self.why.clone().unwrap_or_else(|| "its transfer was ended".into());
+            self.fails_its_group(&why);
+        }
         if again.is_some() && action == Action::None {
             // What was asked for is asked for again: it waits for a session and its turn, and who asked goes on waiting.
             let event = if next.initialized { Event::AskUpdate } else { Event::AskInitialize };
@@ -288,6 +292,7 @@ impl Driver {
 fn same(error: &MirrorError) -> MirrorError {
     match error {
         MirrorError::NoSession(reason) => MirrorError::NoSession(reason.clone()),
+        MirrorError::State(why) => MirrorError::State(why.clone()),
         other => MirrorError::internal(other.to_string()),
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use farside_peer::{PeerId, PeerLink, SessionError};
 use farside_transfer::TransferKind;
 use farside_transfer::calls::call;
-use farside_transfer::destination::{self as transfer, ProgressSender, Transfer};
+use farside_transfer::destination::{self as transfer, ProgressSender, Together, Transfer};
 use farside_transfer::protocol::{Body, Reserve};
 use farside_transfer::report::Progress;
 use jiff::SignedDuration;
@@ -20,10 +20,11 @@ use uuid::Uuid;
 use super::Driver;
 use super::activity::{Activity, Ending, Ran, Ready};
 use crate::error::MirrorError;
+use crate::group::{Joining, Turn};
 use crate::limits::{BREAK_PATIENCE, RESERVE_WAIT};
 use crate::links::Links;
 use crate::log::LogEvent;
-use crate::queue::Claim;
+use crate::queue::{Claim, UnderWay};
 use crate::replicas::StoredReplicas;
 use crate::state::{Action, Work};
 
@@ -34,6 +35,7 @@ impl Driver {
             Action::Enqueue(kind) => self.enqueue(kind),
             Action::LeaveQueue => {
                 self.leave_queue();
+                self.fails_its_group("it was taken out of the queue");
                 self.log(LogEvent::Abort { reason: MirrorError::aborted().to_string() }, None, None).await;
                 self.settle(|| Err(MirrorError::aborted()));
             }
@@ -55,12 +57,15 @@ impl Driver {
         let (deadline, clock) = (self.deadline(), self.parts.clock.clone());
         self.is_asked_since = false;
         let id = self.new_id();
-        let reserve = (kind == TransferKind::Update).then(|| Reserve {
+        let group = self.group_of(kind);
+        let reserve = (kind == TransferKind::Update && group.is_none()).then(|| Reserve {
             relationship: self.relationship.id.as_bytes().to_vec(),
             transfer: id.as_bytes().to_vec(),
             volume: self.relationship.source.to_string(),
             role_change: self.relationship.role_change,
+            shows: Vec::new(),
         });
+        let (groups, randomness) = (self.parts.groups.clone(), self.parts.randomness.clone());
         let (links, queue) = (self.parts.links.clone(), self.parts.queue.clone());
         let (peer, wait) = (self.relationship.peer, self.link_wait);
         let (until, until_rx) = watch::channel(Instant::now() + wait);
@@ -71,6 +76,15 @@ impl Driver {
             // The session first: whoever waits for one should not keep a turn from others.
             let link = link_until(&*links, peer, until_rx).await;
             let link = link.map_err(MirrorError::no_session)?;
+            // Before its turn as well: who waits for the others of its group takes no place from anybody.
+            let turn = match group {
+                None => None,
+                Some(key) => {
+                    let joining =
+                        Joining { key, id: mirror, link: &*link, clock: &*clock, randomness: &*randomness };
+                    groups.join(joining).await?
+                }
+            };
             let due = queue.due(deadline.map(|at| time_left(at, clock.monotonic())));
             let claim = Claim { peer, mirror, is_first_copy, is_for_person, due };
             // A replica that waits keeps the point in time at which it was asked for.
@@ -88,7 +102,7 @@ impl Driver {
                 }
             };
             let (place, reserved) = tokio::join!(queue.enter(claim), take);
-            Ok(Ready { place, link, reserved })
+            Ok(Ready { place, link, reserved, turn })
         });
         self.activity = Activity::Waiting { task, until };
     }
@@ -106,7 +120,15 @@ impl Driver {
         self.late_acknowledgement = None;
         // Whoever asked while it waited is served with a point that is as new as that.
         let reserved = ready.reserved.filter(|_| kind == TransferKind::Update && !self.is_asked_since);
-        self.note_begun(reserved.map(|(_, at)| at));
+        let turn = ready.turn.filter(|_| kind == TransferKind::Update).map(Arc::new);
+        if self.is_asked_since
+            && turn.is_some()
+            && let Work::Running { again, .. } = &mut self.state.work
+        {
+            // The moment of the group is older than that.
+            *again = true;
+        }
+        self.note_begun(turn.as_ref().map(|turn| turn.taken_at).or(reserved.map(|(_, at)| at)));
         let id = reserved.map_or_else(|| self.new_id(), |(id, _)| id);
         let cancel = CancellationToken::new();
         let clock = self.parts.clock.clone();
@@ -122,10 +144,11 @@ impl Driver {
             link: ready.link,
             options: self.relationship.options.of_stream(self.ports.throttle.clone()),
             named_max: self.parts.limits.snapshots,
+            together: turn.clone().map(|turn| turn as Arc<dyn Together>),
             cancel: cancel.clone(),
             progress: ProgressSender::new(clock, self.ports.progress.clone(), id, kind),
         };
-        let place = ready.place;
+        let mut place = Some(ready.place);
         let cut = cancel.clone();
         self.is_aborted = false;
         let task = async move {
@@ -134,10 +157,12 @@ impl Driver {
             let outcome = loop {
                 tokio::select! {
                     outcome = &mut running => break outcome,
-                    () = place.is_to_give_way(), if !gave_way => {
+                    () = is_to_give_way(place.as_ref()), if !gave_way => {
                         gave_way = true;
                         cut.cancel();
                     }
+                    // What waits for its group only waits.
+                    () = has_arrived(turn.as_deref()), if place.is_some() => place = None,
                 }
             };
             drop(place);
@@ -204,6 +229,20 @@ impl Driver {
         }
         self.waiting.append(&mut self.waiting_next);
         self.settle(|| Err(MirrorError::aborted()));
+    }
+}
+
+async fn is_to_give_way(place: Option<&UnderWay>) {
+    match place {
+        Some(place) => place.is_to_give_way().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn has_arrived(turn: Option<&Turn>) {
+    match turn {
+        Some(turn) => turn.has_arrived.cancelled().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -1,0 +1,43 @@
+//! What the driver does as a member of a group.
+
+use farside_transfer::TransferKind;
+
+use super::Driver;
+use crate::group::{GroupKey, Member, Stands};
+use crate::state::Work;
+
+impl Driver {
+    /// Says what the group has to know.
+    pub(super) fn enroll(&self) {
+        let relationship = &self.relationship;
+        let stands = if self.state.work == Work::BrokenOff {
+            Some(Stands::BrokenOff)
+        } else if self.is_swapping || relationship.swap.is_some() {
+            Some(Stands::Swaps)
+        } else if self.state.resync_pending {
+            Some(Stands::Resyncs)
+        } else {
+            self.state.quiesced.then_some(Stands::Quiesced)
+        };
+        let member = Member {
+            volume: relationship.destination.clone(),
+            source: relationship.source.clone(),
+            role_change: relationship.role_change,
+            counts: self.is_settled() && self.state.initialized,
+            stands,
+            driver: self.own.clone(),
+        };
+        self.parts.groups.enroll(relationship.id, GroupKey::of(relationship).as_ref(), member);
+    }
+
+    /// The group with which this transfer is to be published. A role change brings a snapshot of its own.
+    pub(super) fn group_of(&self, kind: TransferKind) -> Option<GroupKey> {
+        let is_changing = self.is_swapping || self.relationship.swap.is_some();
+        GroupKey::of(&self.relationship).filter(|_| kind == TransferKind::Update && !is_changing)
+    }
+
+    /// The group need not wait for this mirror: its transfer does not come.
+    pub(super) fn fails_its_group(&self, why: &str) {
+        self.parts.groups.give_up(self.relationship.id, why);
+    }
+}
