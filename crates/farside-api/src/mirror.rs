@@ -147,7 +147,7 @@ pub struct Mirror {
     /// Which of the points that were published stay: `last=10,hourly=24`; null if only the newest does, and what persons made.
     #[serde(default)]
     pub retention: Option<String>,
-    /// The group of mirrors that are broken off together; null if none.
+    /// The group of mirrors that are updated and broken off together; null if none.
     #[serde(default)]
     pub group: Option<String>,
     /// Name of the newest replicated snapshot.
@@ -420,7 +420,7 @@ pub struct CreateMirror {
     /// Which of the points that were published stay: `last=10,hourly=24,daily=7`, or `none`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retention: Option<String>,
-    /// The group of mirrors that are broken off together; empty for none.
+    /// The group of mirrors that are updated and broken off together; empty for none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
     /// What its transfers may take of the link.
@@ -447,7 +447,7 @@ pub struct SetMirror {
     /// Which of the points that were published stay: `last=10,hourly=24,daily=7`, or `none`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retention: Option<String>,
-    /// The group of mirrors that are broken off together; empty for none.
+    /// The group of mirrors that are updated and broken off together; empty for none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
     /// What its transfers may take of the link.

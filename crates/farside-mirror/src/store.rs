@@ -42,7 +42,7 @@ pub struct Relationship {
     pub options: MirrorOptions,
     /// Which of the points that were published stay.
     pub retention: Retention,
-    /// The group of mirrors that are broken off together.
+    /// The group of mirrors that are updated and broken off together.
     pub group: Option<String>,
     /// No transfers until resumed.
     pub quiesced: bool,

@@ -6,9 +6,10 @@ mod sparse;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use farside_platform::{FileDevice, OsRandomness, SimulatedDisk, SystemClock};
+use farside_platform::{DeviceError, FileDevice, OsRandomness, SimulatedDisk, SystemClock};
 use farside_store::{
     DifferenceKind, DifferingBlocks, JOURNAL_STEPS_MAX, Pool, PoolOptions, StagedVersion,
     UNPROVEN_RECORDS_MAX, Version, VersionHandle,
@@ -289,7 +290,18 @@ fn seconds_of_a_trimmed_terabyte() {
     let directory = tempfile::tempdir().expect("a directory");
     let paths = ["source", "destination"].map(|name| directory.path().join(name));
     let options = || PoolOptions::new(Arc::new(SystemClock::default()), Arc::new(OsRandomness));
-    let device = |path: &Path| Arc::new(FileDevice::open(path).expect("it opens"));
+    // The pool's own thread may still be at the end of its turn, and have the device open.
+    let device = |path: &Path| {
+        let until = Instant::now() + Duration::from_secs(30);
+        loop {
+            match FileDevice::open(path) {
+                Err(DeviceError::Locked { .. }) if Instant::now() < until => {
+                    thread::sleep(Duration::from_millis(20));
+                }
+                opened => break Arc::new(opened.expect("it opens")),
+            }
+        }
+    };
     let open = |path: &Path| Pool::open(device(path), options()).expect("it opens");
     let [source, destination] = paths.each_ref().map(|path| {
         Pool::create(Arc::new(FileDevice::create(path, 16 << 30).expect("a file")), options())

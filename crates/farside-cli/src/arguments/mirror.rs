@@ -107,7 +107,7 @@ pub enum Mirror {
         /// POOL/VOL here
         #[arg(required_unless_present = "group", conflicts_with = "group")]
         volume: Option<VolumeName>,
-        /// All mirrors of this group, at the newest instant that all of them have
+        /// All mirrors of this group, as of the newest moment that all of them have
         #[arg(long, value_name = "NAME", value_parser = parse_label)]
         group: Option<String>,
         /// Break at this snapshot of the replica, if the newest point holds the damage
@@ -124,7 +124,8 @@ pub enum Mirror {
                       the clone), FARSIDE_DRILL_VOLUME (POOL/NEW) and FARSIDE_DRILL_POINT (when the data was so, RFC 3339). The clone \
                       is deleted when the command has ended, however it did; the exit status is 0 if the command's is.\n\nExamples:\n  \
                       farside mirror drill q/db\n  farside mirror drill q/db db-test --at monday\n  farside mirror drill q/db --run \
-                      'nbdcopy \"$FARSIDE_DRILL_EXPORT\" /tmp/db.img && e2fsck -fn /tmp/db.img' --timeout 30m --json"
+                      'nbdcopy \"$FARSIDE_DRILL_EXPORT\" /tmp/db.img && e2fsck -fn /tmp/db.img' --timeout 30m --json\n  farside mirror drill \
+                      --group shop --run ./try-shop    # FARSIDE_DRILL_EXPORTS: POOL/VOL=URI, one a line"
     )]
     Drill(DrillArguments),
     /// Make the volume a replica of a peer's volume, from the newest point that both hold
@@ -164,9 +165,18 @@ pub enum Mirror {
                       swap q/db --yes"
     )]
     Swap {
-        /// Volume, wait.
-        #[command(flatten)]
-        transfer: TransferArguments,
+        /// POOL/VOL here
+        #[arg(required_unless_present = "group", conflicts_with = "group")]
+        volume: Option<VolumeName>,
+        /// All mirrors of this group, one after the other; stop the hosts first
+        #[arg(long, value_name = "NAME", value_parser = parse_label)]
+        group: Option<String>,
+        /// Return at once; the work goes on in the daemon
+        #[arg(long, conflicts_with = "group")]
+        no_wait: bool,
+        /// How long to wait for a lost session to come back
+        #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "60s")]
+        timeout: Duration,
         /// Plan and consent.
         #[command(flatten)]
         destructive: Destructive,
@@ -295,7 +305,7 @@ pub struct Policy {
     /// (hourly, daily, weekly, monthly, yearly), and how many newest ones nobody may delete (floor); or none
     #[arg(long, value_name = "WORD=COUNT,…")]
     pub keep: Option<String>,
-    /// The group of mirrors that are broken off together (mirror break --group), or none
+    /// The group of mirrors that are updated and broken off together (mirror break --group), or none
     #[arg(long, value_name = "NAME", value_parser = parse_label)]
     pub group: Option<String>,
 }
@@ -370,7 +380,11 @@ pub struct TransferArguments {
 #[derive(Clone, Debug, Args)]
 pub struct DrillArguments {
     /// POOL/VOL here
-    pub volume: VolumeName,
+    #[arg(required_unless_present = "group", conflicts_with = "group")]
+    pub volume: Option<VolumeName>,
+    /// A clone of each replica of this group, all as of one moment
+    #[arg(long, value_name = "NAME", value_parser = parse_label)]
+    pub group: Option<String>,
     /// Name of the clone, NEW or POOL/NEW in the same pool [default: VOL-drill-TIME]
     #[arg(value_name = "NEW", value_parser = parse_new_volume)]
     pub new: Option<String>,

@@ -62,11 +62,18 @@ pub enum Snapshot {
         after_help = "Nothing is lost. Writes since the last snapshot stay as POOL/VOL@rescue-TIME, which opens read-only \
                       over NBD like any snapshot. You can go back to it, or to any snapshot of a side branch (see snapshot \
                       list), in the same way.\n\nExamples:\n  farside snapshot rollback \
-                      p/db@monday --plan\n  farside snapshot rollback p/db@monday --yes"
+                      p/db@monday --plan\n  farside snapshot rollback p/db@monday --yes\n  farside snapshot rollback --group shop --at monday"
     )]
     Rollback {
         /// POOL/VOL@SNAP
-        name: SnapshotName,
+        #[arg(required_unless_present = "group", conflicts_with = "group")]
+        name: Option<SnapshotName>,
+        /// All volumes of this group, whose mirrors are broken off; with --at
+        #[arg(long, value_name = "NAME", value_parser = parse_label, requires = "at")]
+        group: Option<String>,
+        /// A snapshot of one of them: all go back to its moment
+        #[arg(long, value_name = "SNAP", value_parser = parse_label, requires = "group")]
+        at: Option<String>,
         /// Plan and consent.
         #[command(flatten)]
         destructive: Destructive,

@@ -3,7 +3,7 @@
 mod check;
 mod destinations;
 mod drill;
-mod group;
+pub(super) mod group;
 mod import;
 mod levels;
 
@@ -104,7 +104,12 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
                 advise_schedule(&context, &transfer.volume).await;
             }
         }
-        Verb::Swap { transfer, destructive } => {
+        Verb::Swap { group: Some(group), timeout, destructive, .. } => {
+            group::swap(&context, &group, timeout, destructive).await?;
+        }
+        Verb::Swap { volume: None, .. } => {}
+        Verb::Swap { volume: Some(volume), no_wait, timeout, destructive, .. } => {
+            let transfer = TransferArguments { volume, no_wait, timeout };
             let request = StartTransfer { timeout_seconds: Some(transfer.timeout.as_secs_f64()) };
             start(&context, "swap", &transfer, &request, destructive).await?;
         }

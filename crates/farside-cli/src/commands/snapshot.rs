@@ -7,6 +7,7 @@ use farside_api::{
 use reqwest::Method;
 
 use super::context::Context;
+use super::mirror::group;
 use crate::arguments::names::{SnapshotName, VolumeName};
 use crate::arguments::snapshot::Snapshot as Verb;
 use crate::confirm::{DestructiveRequest, Impact, carry_out};
@@ -49,7 +50,12 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
         }
         Verb::Hold { name } => hold(&context, &name, true).await?,
         Verb::Unhold { name } => hold(&context, &name, false).await?,
-        Verb::Rollback { name, destructive } => {
+        Verb::Rollback { group: Some(group), at, destructive, .. } => {
+            let at = at.unwrap_or_default();
+            group::roll_back(&context, &group, &at, destructive).await?;
+        }
+        Verb::Rollback { name: None, .. } => {}
+        Verb::Rollback { name: Some(name), destructive, .. } => {
             let path = path_to(&name, "rollback");
             let request = DestructiveRequest {
                 method: Method::POST,

@@ -70,7 +70,7 @@ pub struct NewMirror {
     pub options: MirrorOptions,
     /// Which of the points that are published stay.
     pub retention: Retention,
-    /// The group of mirrors that are broken off together.
+    /// The group of mirrors that are updated and broken off together.
     pub group: Option<String>,
     /// Whether the source may have the right to the way back.
     pub allow_reverse: bool,

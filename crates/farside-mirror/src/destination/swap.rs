@@ -392,7 +392,7 @@ async fn prepare(
 
 /// An update that has arrived whole.
 async fn arrive(mirror: &Mirror, link_wait: Duration) -> Result<TransferReport, MirrorError> {
-    let report = mirror.update(link_wait).await?.ended().await?;
+    let report = mirror.update_alone(link_wait).await?.ended().await?;
     match report.result {
         TransferResult::Ok => Ok(report),
         TransferResult::Failed | TransferResult::Aborted => {

@@ -56,6 +56,8 @@ pub(crate) enum Command {
     /// Initialize or update; `ended` is notified of the transfer that covers this moment.
     Start {
         kind: TransferKind,
+        /// Without its group: it comes before a role change, which each mirror makes by itself.
+        is_alone: bool,
         link_wait: Duration,
         accepted: oneshot::Sender<Result<(), MirrorError>>,
         ended: Ended,

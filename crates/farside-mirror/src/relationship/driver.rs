@@ -99,6 +99,8 @@ pub(super) struct Driver {
     is_for_person: bool,
     /// Somebody has asked for an update since the queued one was.
     is_asked_since: bool,
+    /// The next update that is queued goes without its group.
+    is_alone: bool,
     /// A person has ended the transfer that runs.
     is_aborted: bool,
     /// The last transfer found no room here: what the schedule waits for.
@@ -157,6 +159,7 @@ impl Driver {
             set_aside: Vec::new(),
             is_for_person: false,
             is_asked_since: false,
+            is_alone: false,
             is_aborted: false,
             room_wait: None,
             waiting: Vec::new(),
@@ -282,7 +285,10 @@ impl Driver {
             self.probe().await;
         }
         match command {
-            Command::Start { kind, link_wait, accepted, ended } => {
+            Command::Start { kind, is_alone, link_wait, accepted, ended } => {
+                if is_alone {
+                    self.goes_alone();
+                }
                 let result = self.ask(kind, link_wait, ended).await;
                 self.publish();
                 let _ = accepted.send(result);

@@ -141,18 +141,28 @@ impl Mirror {
 
     /// Asks for the first copy; waits for a session for at most `link_wait`. Returns when it is accepted.
     pub async fn initialize(&self, link_wait: Duration) -> Result<Asked, MirrorError> {
-        self.ask(TransferKind::Initialize, link_wait).await
+        self.ask(TransferKind::Initialize, false, link_wait).await
     }
 
     /// Asks for an update that covers this moment: during a transfer, one more.
     pub async fn update(&self, link_wait: Duration) -> Result<Asked, MirrorError> {
-        self.ask(TransferKind::Update, link_wait).await
+        self.ask(TransferKind::Update, false, link_wait).await
     }
 
-    async fn ask(&self, kind: TransferKind, link_wait: Duration) -> Result<Asked, MirrorError> {
+    /// The same, without the other mirrors of its group.
+    pub(crate) async fn update_alone(&self, link_wait: Duration) -> Result<Asked, MirrorError> {
+        self.ask(TransferKind::Update, true, link_wait).await
+    }
+
+    async fn ask(
+        &self,
+        kind: TransferKind,
+        is_alone: bool,
+        link_wait: Duration,
+    ) -> Result<Asked, MirrorError> {
         let (accepted, is_accepted) = oneshot::channel();
         let (ended_tx, ended) = oneshot::channel();
-        self.send(Command::Start { kind, link_wait, accepted, ended: ended_tx }).await?;
+        self.send(Command::Start { kind, is_alone, link_wait, accepted, ended: ended_tx }).await?;
         is_accepted.await.unwrap_or_else(|_| Err(gone()))?;
         Ok(self.asked(ended, link_wait))
     }

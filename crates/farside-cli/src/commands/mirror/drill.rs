@@ -13,12 +13,13 @@ use tokio::process::{Child, Command};
 use tokio::signal::unix::{self, SignalKind};
 
 use super::super::context::{Context, Failed};
+use super::group;
 use crate::arguments::mirror::DrillArguments;
 use crate::arguments::names::VolumeName;
 use crate::quantities::{duration, time};
 
 /// So many times the daemon is told that the drill goes on before it would give it up.
-const RENEWALS: u32 = 4;
+pub(super) const RENEWALS: u32 = 4;
 /// A command that is told to end has so long before it is killed.
 const GRACE: Duration = Duration::from_secs(5);
 /// So long connections that the command left are waited for before its clone is given up.
@@ -27,7 +28,9 @@ const DISCONNECT_MAX: Duration = Duration::from_secs(15);
 const DISCONNECT_STEP: Duration = Duration::from_millis(100);
 
 pub(super) async fn run(context: &Context, arguments: DrillArguments) -> Result<(), Failed> {
-    let replica = &arguments.volume;
+    let Some(replica) = &arguments.volume else {
+        return group::drill::run(context, arguments).await;
+    };
     let path = ["mirrors", &replica.pool, &replica.volume, "drill"];
     let in_pool = |new: String| if new.contains('/') { new } else { format!("{}/{new}", replica.pool) };
     let request = StartDrill {
@@ -42,30 +45,24 @@ pub(super) async fn run(context: &Context, arguments: DrillArguments) -> Result<
         return Ok(());
     };
     // From here on a signal must not end this process before the clone is deleted.
-    let mut endings = Endings::listen()
-        .map_err(|error| ErrorBody::new(ErrorCode::Failed, format!("cannot wait for signals: {error}")))?;
+    let mut endings = Endings::listen()?;
     let asked = Instant::now();
     let mut drill: Drill = context.client.post(&path, &request).await?;
     let began = Instant::now();
     let held = Held::of(&drill)?;
     let renewal = tokio::spawn(held.clone().renew(context.clone(), arguments.lease / RENEWALS));
-    let (result, status) = carry_out(&command, &drill, context.json, arguments.timeout, &mut endings).await;
+    let variables = [
+        ("FARSIDE_DRILL_EXPORT", drill.uri.clone()),
+        ("FARSIDE_DRILL_VOLUME", drill.name.clone()),
+        ("FARSIDE_DRILL_POINT", drill.point.to_string()),
+    ];
+    let (result, status) =
+        carry_out(&command, &variables, context.json, arguments.timeout, &mut endings).await;
     renewal.abort();
     let (ran, recovered) = (began.elapsed(), asked.elapsed());
     let end = held.delete(context).await;
-    drill.run = Some(DrillRun {
-        command,
-        result,
-        exit_status: status.and_then(|status| status.code()),
-        duration_seconds: ran.as_secs_f64(),
-        recovery_seconds: recovered.as_secs_f64(),
-        deleted: matches!(end, End::Deleted),
-    });
-    // For the log of the mirror. Whoever asked has the report whatever becomes of that.
-    let drilled = ["mirrors", &replica.pool, &replica.volume, "drilled"];
-    if let Err(error) = context.client.post::<Drill>(&drilled, &drill).await {
-        eprintln!("farside: the drill is not in the log of the mirror: {}", error.message);
-    }
+    drill.run = Some(report(command, (result, status), (ran, recovered), &end));
+    note(context, &drill).await;
     context.show(&drill, |drill| tried(drill, &end, ran, recovered));
     match failure(how_it_failed(result, status, arguments.timeout), &end, &drill.name) {
         None => Ok(()),
@@ -73,9 +70,34 @@ pub(super) async fn run(context: &Context, arguments: DrillArguments) -> Result<
     }
 }
 
+/// What came of a command.
+pub(super) fn report(
+    command: String,
+    (result, status): (DrillResult, Option<ExitStatus>),
+    (ran, recovered): (Duration, Duration),
+    end: &End,
+) -> DrillRun {
+    DrillRun {
+        command,
+        result,
+        exit_status: status.and_then(|status| status.code()),
+        duration_seconds: ran.as_secs_f64(),
+        recovery_seconds: recovered.as_secs_f64(),
+        deleted: matches!(end, End::Deleted),
+    }
+}
+
+/// For the log of the mirror. Whoever asked has the report whatever becomes of that.
+pub(super) async fn note(context: &Context, drill: &Drill) {
+    let Some((pool, volume)) = drill.replica.split_once('/') else { return };
+    if let Err(error) = context.client.post::<Drill>(&["mirrors", pool, volume, "drilled"], drill).await {
+        eprintln!("farside: the drill is not in the log of the mirror: {}", error.message);
+    }
+}
+
 /// What became of the clone after the command.
 #[derive(Debug)]
-enum End {
+pub(super) enum End {
     Deleted,
     /// Somebody else deleted it before.
     Gone,
@@ -84,7 +106,7 @@ enum End {
 }
 
 /// What the exit status is about; none after success.
-fn failure(of_command: Option<String>, end: &End, name: &str) -> Option<ErrorBody> {
+pub(super) fn failure(of_command: Option<String>, end: &End, name: &str) -> Option<ErrorBody> {
     let (of_clone, hint) = match end {
         End::Deleted => (None, None),
         End::Gone => (
@@ -108,14 +130,14 @@ fn failure(of_command: Option<String>, end: &End, name: &str) -> Option<ErrorBod
 
 /// The clone that the daemon holds for this drill. Its identity says which it is: its name may become another volume's.
 #[derive(Clone)]
-struct Held {
+pub(super) struct Held {
     pool: String,
     volume: String,
     identity: DrillVolume,
 }
 
 impl Held {
-    fn of(drill: &Drill) -> Result<Held, ErrorBody> {
+    pub(super) fn of(drill: &Drill) -> Result<Held, ErrorBody> {
         let name: VolumeName =
             drill.name.parse().map_err(|why: String| ErrorBody::new(ErrorCode::Failed, why))?;
         Ok(Held { pool: name.pool, volume: name.volume, identity: DrillVolume { uuid: drill.uuid } })
@@ -126,7 +148,7 @@ impl Held {
     }
 
     /// Says again and again that somebody runs the drill: a client that is killed leaves a volume that the daemon deletes.
-    async fn renew(self, context: Context, every: Duration) {
+    pub(super) async fn renew(self, context: Context, every: Duration) {
         loop {
             tokio::time::sleep(every).await;
             // A daemon that is away is told when it is back.
@@ -135,7 +157,7 @@ impl Held {
     }
 
     /// The daemon may not have seen yet that the command's connections are closed.
-    async fn delete(&self, context: &Context) -> End {
+    pub(super) async fn delete(&self, context: &Context) -> End {
         let until = Instant::now() + DISCONNECT_MAX;
         loop {
             match self.ask(context, "end").await {
@@ -151,10 +173,15 @@ impl Held {
 }
 
 /// Signals that tell this program to end.
-struct Endings([unix::Signal; 3]);
+pub(super) struct Endings([unix::Signal; 3]);
 
 impl Endings {
-    fn listen() -> std::io::Result<Endings> {
+    pub(super) fn listen() -> Result<Endings, ErrorBody> {
+        Endings::all()
+            .map_err(|error| ErrorBody::new(ErrorCode::Failed, format!("cannot wait for signals: {error}")))
+    }
+
+    fn all() -> std::io::Result<Endings> {
         let [interrupt, terminate, hangup] =
             [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()].map(unix::signal);
         Ok(Endings([interrupt?, terminate?, hangup?]))
@@ -171,17 +198,16 @@ impl Endings {
 }
 
 /// Runs the command to its end, or ends it; afterwards nothing that it started in its process group is left.
-async fn carry_out(
+pub(super) async fn carry_out(
     command: &str,
-    drill: &Drill,
+    variables: &[(&str, String)],
     json: bool,
     timeout: Duration,
     endings: &mut Endings,
 ) -> (DrillResult, Option<ExitStatus>) {
     let mut shell = Command::new("/bin/sh");
     shell.args(["-c", command]).stdin(Stdio::null()).process_group(0);
-    shell.env("FARSIDE_DRILL_EXPORT", &drill.uri).env("FARSIDE_DRILL_VOLUME", &drill.name);
-    shell.env("FARSIDE_DRILL_POINT", drill.point.to_string());
+    shell.envs(variables.iter().map(|(name, value)| (name, value)));
     if json {
         // The document is all that goes to stdout.
         shell.stdout(Stdio::from(std::io::stderr()));
@@ -220,7 +246,11 @@ async fn end(child: &mut Child, group: Option<Pid>) {
     let _ = child.wait().await;
 }
 
-fn how_it_failed(result: DrillResult, status: Option<ExitStatus>, timeout: Duration) -> Option<String> {
+pub(super) fn how_it_failed(
+    result: DrillResult,
+    status: Option<ExitStatus>,
+    timeout: Duration,
+) -> Option<String> {
     match result {
         DrillResult::Ok => None,
         DrillResult::Failed => Some(match status.map(|status| (status.code(), status.signal())) {

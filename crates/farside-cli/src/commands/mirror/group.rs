@@ -1,18 +1,26 @@
-//! `farside mirror break --group`: all mirrors of a group, at one instant.
+//! What is done with all mirrors of a group: `break`, `swap` and `drill` with `--group`, and `snapshot rollback --group`.
 //!
-//! Volumes of one source that a timetable (or one `snapshot create`) took together have snapshots of the same name and moment; these travel
-//! with each mirror. The newest of them that every member has is the instant. Which that is, is pure ([`choose`]). Each break is one record of
-//! its pool; whoever is interrupted in between runs the command again: what is broken off already says which instant it was.
+//! The members of a group show one moment: their updates are published together, or their snapshots were taken together at the source.
+//! The newest moment that every member has is the instant. Which that is, is pure ([`choose`]). What is done to each member is one
+//! request; whoever is interrupted in between runs the command again, and it goes on with the others.
 
-use farside_api::{BreakMirror, ErrorBody, ErrorCode, Mirror, MirrorState, Plan, Role, Snapshot, Timestamp};
+mod break_off;
+pub(super) mod drill;
+mod rollback;
+mod swap;
+
+use farside_api::{ErrorBody, ErrorCode, MadeBy, Mirror, MirrorState, Plan, Role, Snapshot, Timestamp};
 use reqwest::Method;
 use serde::Serialize;
 
 use crate::arguments::destructive::Destructive;
 use crate::commands::context::Context;
-use crate::confirm::{DestructiveRequest, Impact, ask, carry_out, describe, is_interactive};
+use crate::confirm::{ask, describe, is_interactive};
 use crate::output::{json, print};
-use crate::quantities::time;
+
+pub(super) use break_off::break_off;
+pub(in crate::commands) use rollback::roll_back;
+pub(super) use swap::swap;
 
 /// A mirror of the group, and the snapshots of its replica.
 struct Member {
@@ -20,100 +28,67 @@ struct Member {
     snapshots: Vec<Snapshot>,
 }
 
+impl Member {
+    fn split(&self) -> Result<(&str, &str), ErrorBody> {
+        let name = &self.mirror.name;
+        name.split_once('/')
+            .ok_or_else(|| ErrorBody::new(ErrorCode::Failed, format!("{name:?} is no volume")))
+    }
+
+    /// The path of a request about the mirror.
+    fn path<'a>(&'a self, verb: &'a str) -> Result<[&'a str; 4], ErrorBody> {
+        let (pool, volume) = self.split()?;
+        Ok(["mirrors", pool, volume, verb])
+    }
+
+    fn is_broken_off(&self) -> bool {
+        self.mirror.state == MirrorState::BrokenOff
+    }
+}
+
 /// What all members have.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 struct Instant {
-    snapshot: String,
     created_at: Timestamp,
+    /// What it is called in each member, in their order.
+    names: Vec<String>,
 }
 
-/// What came of it.
-#[derive(Serialize)]
-struct Broken {
-    group: String,
-    #[serde(flatten)]
-    instant: Instant,
-    mirrors: Vec<Mirror>,
+/// A destructive request to one of the members.
+struct Step<'a, Q> {
+    path: Vec<&'a str>,
+    body: Option<Q>,
 }
 
-pub(super) async fn break_off(
+/// Shows the plans of all steps, and asks once. Answers whether they are to be carried out.
+async fn consent<Q: Serialize>(
     context: &Context,
-    group: &str,
-    at: Option<String>,
+    headline: &str,
+    steps: &[Step<'_, Q>],
     destructive: Destructive,
-) -> Result<(), ErrorBody> {
-    let members = members(context, group).await?;
-    let instant = choose(&members, at.as_deref()).map_err(|why| {
-        ErrorBody::new(ErrorCode::Refused, format!("group {group}: {why}. Nothing was changed")).hint(
-            "snapshots of one instant come from one command or timetable at the source: farside snapshot schedule \
-             POOL/VOL1 POOL/VOL2 --every 1m --keep last=10; farside mirror break POOL/VOL breaks one mirror off by itself",
-        )
-    })?;
-    let left: Vec<&Member> = members.iter().filter(|m| m.mirror.state != MirrorState::BrokenOff).collect();
-    let request = BreakMirror { at: Some(instant.snapshot.clone()) };
-    if destructive.plan || (!destructive.yes && is_interactive()) {
-        let mut plans = Vec::new();
-        for member in &left {
-            let path = path_of(&member.mirror)?;
-            let path: Vec<&str> = path.iter().map(String::as_str).collect();
-            let plan: Plan =
-                context.client.request(Method::POST, &path, &[("plan", "true")], Some(&request)).await?;
-            plans.push(plan);
-        }
-        let all = headline(group, &instant, left.len()) + &plans.iter().map(describe).collect::<String>();
-        if destructive.plan {
-            if context.json {
-                json(&plans)
-            } else {
-                print(&all)
-            }
-            return Ok(());
-        }
-        // Once for all of them.
-        if !ask(&all) {
-            return Err(ErrorBody::new(ErrorCode::Failed, "cancelled; nothing was changed"));
-        }
+) -> Result<bool, ErrorBody> {
+    if !destructive.plan && (destructive.yes || !is_interactive()) {
+        return Ok(true);
     }
-    let mut broken = Vec::new();
-    for (at, member) in left.iter().enumerate() {
-        let path = path_of(&member.mirror)?;
-        let path: Vec<&str> = path.iter().map(String::as_str).collect();
-        let one = DestructiveRequest {
-            method: Method::POST,
-            path: &path,
-            body: Some(&request),
-            impact: Impact::Service,
-        };
-        let consent = Destructive { plan: false, yes: true };
-        let done =
-            carry_out::<Mirror>(&context.client, one, consent, context.json).await.map_err(|error| {
-                let message = format!(
-                    "{} of {} mirrors of group {group} are broken off at {}; {} is not: {}",
-                    members.len() - left.len() + at,
-                    members.len(),
-                    instant.snapshot,
-                    member.mirror.name,
-                    error.message
-                );
-                ErrorBody::new(error.code, message)
-                    .hint("the same command goes on with the others, at the same instant")
-            })?;
-        broken.extend(done);
+    let mut plans = Vec::new();
+    for step in steps {
+        let query = [("plan", "true")];
+        let plan: Plan = context.client.request(Method::POST, &step.path, &query, step.body.as_ref()).await?;
+        plans.push(plan);
     }
-    let done = Broken { group: group.to_owned(), instant, mirrors: broken };
-    context.show(&done, |done| {
-        let names: Vec<&str> = members.iter().map(|m| m.mirror.name.as_str()).collect();
-        format!("{} are writable, all as of {}\n", names.join(", "), time(done.instant.created_at))
-    });
-    Ok(())
-}
-
-fn headline(group: &str, instant: &Instant, left: usize) -> String {
-    format!(
-        "group {group}: {left} mirrors to break off, all at {} ({})\n",
-        instant.snapshot,
-        time(instant.created_at)
-    )
+    let all = headline.to_owned() + &plans.iter().map(describe).collect::<String>();
+    if destructive.plan {
+        if context.json {
+            json(&plans)
+        } else {
+            print(&all)
+        }
+        return Ok(false);
+    }
+    match ask(&all) {
+        true => Ok(true),
+        false => Err(ErrorBody::new(ErrorCode::Failed, "cancelled; nothing was changed")),
+    }
 }
 
 async fn members(context: &Context, group: &str) -> Result<Vec<Member>, ErrorBody> {
@@ -121,9 +96,10 @@ async fn members(context: &Context, group: &str) -> Result<Vec<Member>, ErrorBod
     let is_member = |m: &Mirror| m.role == Role::Destination && m.group.as_deref() == Some(group);
     let mut members = Vec::new();
     for mirror in mirrors.into_iter().filter(is_member) {
-        let (pool, volume) = split(&mirror.name)?;
-        let snapshots = context.client.get(&["volumes", pool, volume, "snapshots"]).await?;
-        members.push(Member { mirror, snapshots });
+        let mut member = Member { mirror, snapshots: Vec::new() };
+        let (pool, volume) = member.split()?;
+        member.snapshots = context.client.get(&["volumes", pool, volume, "snapshots"]).await?;
+        members.push(member);
     }
     match members.is_empty() {
         false => Ok(members),
@@ -132,50 +108,70 @@ async fn members(context: &Context, group: &str) -> Result<Vec<Member>, ErrorBod
     }
 }
 
-fn split(name: &str) -> Result<(&str, &str), ErrorBody> {
-    name.split_once('/').ok_or_else(|| ErrorBody::new(ErrorCode::Failed, format!("{name:?} is no volume")))
-}
-
-fn path_of(mirror: &Mirror) -> Result<[String; 4], ErrorBody> {
-    let (pool, volume) = split(&mirror.name)?;
-    Ok(["mirrors".into(), pool.into(), volume.into(), "break".into()])
-}
-
-/// The newest instant that all members have, or the one that is named.
-fn choose(members: &[Member], named: Option<&str>) -> Result<Instant, String> {
-    // What was broken off already decides.
-    let mut broken = members.iter().filter(|m| m.mirror.state == MirrorState::BrokenOff);
-    let first_broken = broken.next();
-    let decided = first_broken.and_then(|m| m.mirror.current_snapshot.as_deref());
-    if let (Some(first), Some(decided)) = (first_broken, decided)
-        && let Some(other) = broken.find(|m| m.mirror.current_snapshot.as_deref() != Some(decided))
-    {
-        return Err(format!(
+/// The moment at which members of the group are broken off already, if some are.
+fn decided(members: &[Member]) -> Result<Option<Timestamp>, String> {
+    let shows = |m: &Member| {
+        let current = m.mirror.current_snapshot.as_deref()?;
+        m.snapshots.iter().find(|s| s.name == current).map(|s| s.created_at)
+    };
+    let mut broken = members.iter().filter(|m| m.is_broken_off());
+    let Some(first) = broken.next() else { return Ok(None) };
+    let at = shows(first);
+    match broken.find(|m| shows(m) != at) {
+        None => Ok(at),
+        Some(other) => Err(format!(
             "{} and {} are broken off already, at different points",
             first.mirror.name, other.mirror.name
-        ));
+        )),
     }
+}
+
+/// The newest instant that all members have: the one that a member calls `named`, or that is `decided`, where one is.
+fn choose(members: &[Member], named: Option<&str>, decided: Option<Timestamp>) -> Result<Instant, String> {
     let (Some(first), rest) = (members.first(), members.get(1..).unwrap_or_default()) else {
         return Err("it has no mirrors".into());
     };
+    // A name can be given again: the moment says whether it is the same. What mirrors took is named by each.
+    let is_same = |a: &Snapshot, b: &Snapshot| {
+        let are_mirrors = a.made_by != MadeBy::Person && b.made_by != MadeBy::Person;
+        a.created_at == b.created_at && (a.name == b.name || are_mirrors)
+    };
+    let in_member = |m: &Member, wanted: &Snapshot| {
+        m.snapshots.iter().find(|s| s.on_main_line && is_same(s, wanted)).map(|s| s.name.clone())
+    };
+    let is_called = |at: Timestamp, name: &str| {
+        members.iter().flat_map(|m| &m.snapshots).any(|s| s.created_at == at && s.name == name)
+    };
     let is_wanted = |s: &&Snapshot| {
-        decided.is_none_or(|decided| s.name == decided) && named.is_none_or(|named| s.name == named)
+        decided.is_none_or(|at| s.created_at == at) && named.is_none_or(|name| is_called(s.created_at, name))
     };
-    // A name can be given again: the moment says whether it is the same.
-    let has = |m: &Member, wanted: &Snapshot| {
-        m.snapshots
-            .iter()
-            .any(|s| s.name == wanted.name && s.created_at == wanted.created_at && s.on_main_line)
+    let instant = |s: &Snapshot| {
+        let others: Option<Vec<String>> = rest.iter().map(|m| in_member(m, s)).collect();
+        let names = std::iter::once(s.name.clone()).chain(others?).collect();
+        Some(Instant { created_at: s.created_at, names })
     };
-    let common = first.snapshots.iter().filter(|s| s.on_main_line).filter(is_wanted);
-    let common = common.filter(|s| rest.iter().all(|m| has(m, s)));
-    let newest = common.max_by_key(|s| s.created_at);
-    newest.map(|s| Instant { snapshot: s.name.clone(), created_at: s.created_at }).ok_or_else(|| match (named, decided) {
-        (Some(named), _) => format!("not all of its mirrors have a snapshot {named} of one moment"),
-        (None, Some(decided)) => {
-            format!("one is broken off already, at {decided}, and not all of the others have a snapshot of that moment")
+    let common = first.snapshots.iter().filter(|s| s.on_main_line).filter(is_wanted).filter_map(instant);
+    common.max_by_key(|instant| instant.created_at).ok_or_else(|| match (named, decided) {
+        (Some(named), _) => format!("not all of its mirrors have a snapshot of the moment of {named}"),
+        (None, Some(at)) => {
+            format!("one is broken off already, as of {at}, and not all of the others have a snapshot of that moment")
         }
         (None, None) => "its mirrors have no snapshot of one moment in common".into(),
+    })
+}
+
+/// The same, with what to do where there is none.
+fn instant_of(
+    group: &str,
+    members: &[Member],
+    named: Option<&str>,
+    decided: Option<Timestamp>,
+) -> Result<Instant, ErrorBody> {
+    choose(members, named, decided).map_err(|why| {
+        ErrorBody::new(ErrorCode::Refused, format!("group {group}: {why}. Nothing was changed")).hint(
+            "an update brings all mirrors of a group to one moment: farside mirror update POOL/VOL; without --group each command works \
+             on one mirror by itself",
+        )
     })
 }
 

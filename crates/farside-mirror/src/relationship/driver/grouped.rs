@@ -30,10 +30,20 @@ impl Driver {
         self.parts.groups.enroll(relationship.id, GroupKey::of(relationship).as_ref(), member);
     }
 
+    /// The next update goes without the group; one that waits for the group waits no more.
+    pub(super) fn goes_alone(&mut self) {
+        self.is_alone = true;
+        if self.state.work == Work::Queued(TransferKind::Update) && self.relationship.group.is_some() {
+            self.leave_queue();
+            self.state.work = Work::Idle;
+        }
+    }
+
     /// The group with which this transfer is to be published. A role change brings a snapshot of its own.
-    pub(super) fn group_of(&self, kind: TransferKind) -> Option<GroupKey> {
-        let is_changing = self.is_swapping || self.relationship.swap.is_some();
-        GroupKey::of(&self.relationship).filter(|_| kind == TransferKind::Update && !is_changing)
+    pub(super) fn group_of(&mut self, kind: TransferKind) -> Option<GroupKey> {
+        let is_alone =
+            std::mem::take(&mut self.is_alone) || self.is_swapping || self.relationship.swap.is_some();
+        GroupKey::of(&self.relationship).filter(|_| kind == TransferKind::Update && !is_alone)
     }
 
     /// The group need not wait for this mirror: its transfer does not come.

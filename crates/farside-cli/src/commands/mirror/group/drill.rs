@@ -1,0 +1,155 @@
+//! `farside mirror drill --group`: a clone of each replica of a group, all as of one moment; with `--run` one command tries them all.
+
+use std::time::Instant;
+
+use farside_api::{Drill, ErrorBody, ErrorCode, StartDrill};
+
+use super::{Member, instant_of, members};
+use crate::arguments::mirror::DrillArguments;
+use crate::commands::context::{Context, Failed};
+use crate::commands::mirror::drill::{
+    End, Endings, Held, RENEWALS, carry_out, failure, how_it_failed, note, report,
+};
+use crate::quantities::{duration, time};
+
+/// The group may be updated between the choice of its moment and the last clone: so often it is chosen anew.
+const ATTEMPTS: u32 = 5;
+
+pub(in super::super) async fn run(context: &Context, arguments: DrillArguments) -> Result<(), Failed> {
+    let group = arguments.group.clone().unwrap_or_default();
+    let Some(command) = arguments.run.clone() else {
+        let drills = clones(context, &group, &arguments).await?;
+        context.show(&drills, |drills| made(drills));
+        return Ok(());
+    };
+    // From here on a signal must not end this process before the clones are deleted.
+    let mut endings = Endings::listen()?;
+    let asked = Instant::now();
+    let mut drills = clones(context, &group, &arguments).await?;
+    let began = Instant::now();
+    let held: Vec<Held> = drills.iter().map(Held::of).collect::<Result<_, _>>()?;
+    let renewals: Vec<_> = held
+        .iter()
+        .map(|held| tokio::spawn(held.clone().renew(context.clone(), arguments.lease / RENEWALS)))
+        .collect();
+    let exports: Vec<String> = drills.iter().map(|d| format!("{}={}", d.replica, d.uri)).collect();
+    let volumes: Vec<&str> = drills.iter().map(|d| d.name.as_str()).collect();
+    let point = drills.first().map(|d| d.point.to_string()).unwrap_or_default();
+    let variables = [
+        ("FARSIDE_DRILL_EXPORTS", exports.join("\n")),
+        ("FARSIDE_DRILL_VOLUMES", volumes.join("\n")),
+        ("FARSIDE_DRILL_POINT", point),
+    ];
+    let (result, status) =
+        carry_out(&command, &variables, context.json, arguments.timeout, &mut endings).await;
+    renewals.iter().for_each(|renewal| renewal.abort());
+    let took = (began.elapsed(), asked.elapsed());
+    let mut failures = Vec::new();
+    let why = how_it_failed(result, status, arguments.timeout);
+    for (drill, held) in drills.iter_mut().zip(&held) {
+        let end = held.delete(context).await;
+        drill.run = Some(report(command.clone(), (result, status), took, &end));
+        note(context, drill).await;
+        if !matches!(end, End::Deleted) {
+            failures.extend(failure(None, &end, &drill.name));
+        }
+    }
+    context.show(&drills, |drills| {
+        let outcome = if why.is_none() { "the command succeeded" } else { "the command did not succeed" };
+        let first = &drills[0];
+        format!(
+            "{outcome} after {}; recovery point {} ({} old), recovery time {}\nclones of {} volumes of group {group}, {} of them deleted\n",
+            duration(took.0.as_secs_f64()),
+            time(first.point),
+            duration(first.age_seconds),
+            duration(took.1.as_secs_f64()),
+            drills.len(),
+            drills.iter().filter(|d| d.run.as_ref().is_some_and(|run| run.deleted)).count(),
+        )
+    });
+    let of_command = why.map(|why| ErrorBody::new(ErrorCode::Failed, why));
+    match of_command.into_iter().chain(failures).reduce(|all, more| {
+        let both = ErrorBody::new(all.code, format!("{}; {}", all.message, more.message));
+        match all.hint.or(more.hint) {
+            Some(hint) => both.hint(hint),
+            None => both,
+        }
+    }) {
+        None => Ok(()),
+        Some(error) => Err(Failed { error, is_printed: context.json }),
+    }
+}
+
+/// A clone of each member, all of one moment; all of them, or none.
+async fn clones(context: &Context, group: &str, arguments: &DrillArguments) -> Result<Vec<Drill>, ErrorBody> {
+    let mut attempts = 0;
+    loop {
+        attempts += 1;
+        let members = members(context, group).await?;
+        let instant = instant_of(group, &members, arguments.at.as_deref(), None)?;
+        let mut drills = Vec::new();
+        let mut failed = None;
+        for (member, name) in members.iter().zip(instant.names) {
+            match clone(context, member, name, arguments).await {
+                Ok(drill) => drills.push(drill),
+                Err(error) => {
+                    failed = Some(error);
+                    break;
+                }
+            }
+        }
+        let Some(error) = failed else { return Ok(drills) };
+        for drill in &drills {
+            delete(context, drill, arguments.run.is_some()).await;
+        }
+        // What was chosen may have made way for a newer one.
+        if error.code != ErrorCode::NotFound || attempts == ATTEMPTS {
+            return Err(error);
+        }
+    }
+}
+
+async fn clone(
+    context: &Context,
+    member: &Member,
+    snapshot: String,
+    arguments: &DrillArguments,
+) -> Result<Drill, ErrorBody> {
+    let request = StartDrill {
+        name: None,
+        at: Some(snapshot),
+        even_if_damaged: arguments.even_if_damaged,
+        lease_seconds: arguments.run.as_ref().map(|_| arguments.lease.as_secs_f64()),
+    };
+    context.client.post(&member.path("drill")?, &request).await
+}
+
+/// Takes back a clone whose siblings could not be made.
+async fn delete(context: &Context, drill: &Drill, is_held: bool) {
+    let deleted = async {
+        if is_held {
+            return Ok(matches!(Held::of(drill)?.delete(context).await, End::Deleted | End::Gone));
+        }
+        let (pool, volume) = drill.name.split_once('/').unwrap_or_default();
+        let path = ["volumes", pool, volume];
+        let gone: Result<farside_api::Volume, ErrorBody> =
+            context.client.request(reqwest::Method::DELETE, &path, &[], None::<&()>).await;
+        gone.map(|_| true)
+    };
+    if !matches!(deleted.await, Ok(true)) {
+        eprintln!("farside: the clone {0} stays: farside volume delete {0}", drill.name);
+    }
+}
+
+fn made(drills: &[Drill]) -> String {
+    let Some(first) = drills.first() else { return String::new() };
+    let mut text =
+        format!("writable clones, all as of {} ({} old):\n", time(first.point), duration(first.age_seconds));
+    for drill in drills {
+        text += &format!(
+            "  {} of {}@{}\n    open it:  {}\n",
+            drill.name, drill.replica, drill.snapshot, drill.uri
+        );
+    }
+    text + "delete each with farside volume delete when the drill is over\n"
+}

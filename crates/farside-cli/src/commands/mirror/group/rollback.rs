@@ -1,0 +1,76 @@
+//! `farside snapshot rollback --group`: volumes of mirrors that are broken off go back to one moment.
+
+use farside_api::{ErrorBody, ErrorCode, Rollback, Timestamp};
+use reqwest::Method;
+use serde::Serialize;
+
+use super::{Step, consent, instant_of, members};
+use crate::arguments::destructive::Destructive;
+use crate::commands::context::Context;
+use crate::confirm::{DestructiveRequest, Impact, carry_out};
+use crate::quantities::time;
+
+/// What came of it.
+#[derive(Serialize)]
+struct RolledBack {
+    group: String,
+    created_at: Timestamp,
+    volumes: Vec<Rollback>,
+}
+
+pub(in crate::commands) async fn roll_back(
+    context: &Context,
+    group: &str,
+    at: &str,
+    destructive: Destructive,
+) -> Result<(), ErrorBody> {
+    let members = members(context, group).await?;
+    if let Some(follows) = members.iter().find(|m| !m.is_broken_off()) {
+        let message = format!(
+            "group {group}: {} still follows its source, which alone decides what it shows. Nothing was changed",
+            follows.mirror.name
+        );
+        return Err(ErrorBody::new(ErrorCode::Refused, message).hint(format!(
+            "farside mirror break --group {group} makes all of them writable; with --at at an earlier moment"
+        )));
+    }
+    let instant = instant_of(group, &members, Some(at), None)?;
+    let mut steps: Vec<Step<'_, ()>> = Vec::new();
+    for (member, name) in members.iter().zip(&instant.names) {
+        let (pool, volume) = member.split()?;
+        steps.push(Step { path: vec!["volumes", pool, volume, "snapshots", name, "rollback"], body: None });
+    }
+    let moment = time(instant.created_at);
+    let headline = format!("group {group}: {} volumes go back, all to {moment}\n", members.len());
+    if !consent(context, &headline, &steps, destructive).await? {
+        return Ok(());
+    }
+    let mut volumes = Vec::new();
+    for (at, (step, member)) in steps.iter().zip(&members).enumerate() {
+        let (path, impact) = (&step.path[..], Impact::Service);
+        let one = DestructiveRequest { method: Method::POST, path, body: step.body.as_ref(), impact };
+        let done =
+            carry_out::<Rollback>(&context.client, one, Destructive { plan: false, yes: true }, context.json);
+        let done = done.await.map_err(|error| {
+            let message = format!(
+                "{at} of {} volumes of group {group} are back at {moment}; {} is not: {}",
+                members.len(),
+                member.mirror.name,
+                error.message
+            );
+            ErrorBody::new(error.code, message)
+                .hint("the same command goes on; what each volume held stays as a side branch, see farside snapshot list")
+        })?;
+        volumes.extend(done);
+    }
+    let done = RolledBack { group: group.to_owned(), created_at: instant.created_at, volumes };
+    context.show(&done, |done| {
+        let names: Vec<&str> = members.iter().map(|m| m.mirror.name.as_str()).collect();
+        format!(
+            "{} are as of {}; what they held before stays as side branches\n",
+            names.join(", "),
+            time(done.created_at)
+        )
+    });
+    Ok(())
+}
