@@ -8,6 +8,8 @@
 //! it is published, and each says why. Where one is broken off the others stay where they are: what all have in common is the moment to
 //! break off at. [`round`] is pure.
 
+mod member;
+mod moment;
 mod round;
 mod turn;
 
@@ -15,82 +17,20 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use farside_engine::{Engine, VolumeName};
-use farside_peer::{PeerId, PeerLink};
-use farside_platform::{Clock, Randomness};
-use farside_transfer::calls::call;
+use farside_engine::Engine;
 use farside_transfer::destination::{Brought, publish_together};
 use farside_transfer::limits::GROUP_MAX;
-use farside_transfer::protocol::group::{self, GroupMoment, Reservation};
-use farside_transfer::protocol::{Body, ReserveTogether, ReservedTogether};
-use prost::Message;
-use tokio::sync::{Notify, mpsc, oneshot};
+use farside_transfer::protocol::group::GroupMoment;
+use tokio::sync::{Notify, oneshot};
 use uuid::Uuid;
 
-use crate::error::{MirrorError, blocking};
+use crate::error::MirrorError;
 use crate::relationship::Command;
-use crate::store::Relationship;
+pub(crate) use member::{GroupKey, Member, Stands};
+pub(crate) use moment::Joining;
+use moment::ask;
 use round::{Round, Verdict};
 pub(crate) use turn::Turn;
-
-/// Which group: its name, the source's site, and the pool here. What changes in one record is in one pool.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct GroupKey {
-    name: String,
-    peer: PeerId,
-    pool: String,
-}
-
-impl GroupKey {
-    /// The group of a mirror, if it is in one.
-    pub(crate) fn of(relationship: &Relationship) -> Option<GroupKey> {
-        let name = relationship.group.clone()?;
-        Some(GroupKey { name, peer: relationship.peer, pool: relationship.destination.pool.clone() })
-    }
-}
-
-/// A mirror as its group sees it.
-#[derive(Clone)]
-pub(crate) struct Member {
-    pub(crate) volume: VolumeName,
-    pub(crate) source: VolumeName,
-    pub(crate) role_change: u64,
-    /// There is a base: it is updated with the others.
-    pub(crate) counts: bool,
-    /// What keeps it, and so the group, from new updates.
-    pub(crate) stands: Option<Stands>,
-    /// Its driver.
-    pub(crate) driver: mpsc::WeakSender<Command>,
-}
-
-/// What keeps a member from new updates.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Stands {
-    /// A person has asked for quiet. What runs ends by itself.
-    Quiesced,
-    /// Hosts may write to it.
-    BrokenOff,
-    /// It has a difference of its own to bring.
-    Resyncs,
-    /// It changes its role.
-    Swaps,
-}
-
-impl Stands {
-    /// In words, and what lets the group go on.
-    fn why(self, volume: &VolumeName) -> String {
-        let (is, then) = match self {
-            Stands::Quiesced => ("is quiesced", format!("farside mirror resume {volume}")),
-            Stands::BrokenOff => ("is broken off", format!("farside mirror resync {volume}")),
-            Stands::Resyncs => ("is to be resynced first", format!("farside mirror update {volume}")),
-            Stands::Swaps => ("changes roles with its source", format!("farside mirror swap {volume}")),
-        };
-        format!(
-            "{volume} {is}, and its group is updated as a whole. To go on: {then}; or take it out: farside mirror set {volume} \
-             --group ''"
-        )
-    }
-}
 
 /// The groups of a site.
 pub(crate) struct Groups {
@@ -125,15 +65,6 @@ struct Update {
 struct Waiting {
     brought: Arc<Brought>,
     published: oneshot::Sender<Result<String, String>>,
-}
-
-/// What a member works with when it joins.
-pub(crate) struct Joining<'a> {
-    pub(crate) key: GroupKey,
-    pub(crate) id: Uuid,
-    pub(crate) link: &'a dyn PeerLink,
-    pub(crate) clock: &'a dyn Clock,
-    pub(crate) randomness: &'a dyn Randomness,
 }
 
 /// What a member finds that wants to join.
@@ -345,7 +276,7 @@ impl Groups {
     }
 
     /// The update `number` of a group, if it is under way.
-    fn update<'a>(group: &'a mut Group, number: u64) -> Option<&'a mut Update> {
+    fn update(group: &mut Group, number: u64) -> Option<&mut Update> {
         group.update.as_mut().filter(|update| update.number == number)
     }
 
@@ -433,43 +364,4 @@ fn end(group: &mut Group, why: &str) {
         let _ = waiting.published.send(Err(why.to_owned()));
     }
     group.ended.notify_waiters();
-}
-
-/// Asks the source for a moment of all members.
-async fn ask(
-    engine: Arc<dyn Engine>,
-    joining: &Joining<'_>,
-    members: &BTreeMap<Uuid, Member>,
-) -> Result<BTreeMap<Uuid, GroupMoment>, MirrorError> {
-    let of = members.clone();
-    // The pool's own word: a driver may not yet have heard of what it has published.
-    let shown = blocking(move || {
-        let shows = |(id, member): (&Uuid, &Member)| {
-            let snapshots = engine.snapshots(&member.volume)?;
-            Ok::<_, MirrorError>(snapshots.iter().rev().find(|s| s.pinned_by.contains(id)).map(|s| s.uuid))
-        };
-        of.iter().map(shows).collect::<Result<Vec<_>, _>>()
-    })
-    .await?;
-    let reservation = |((id, member), shows): ((&Uuid, &Member), Option<Uuid>)| Reservation {
-        relationship: *id,
-        transfer: uuid::Builder::from_random_bytes(joining.randomness.uuid_bytes()).into_uuid(),
-        volume: member.source.clone(),
-        role_change: member.role_change,
-        shows,
-    };
-    let asked: Vec<Reservation> = members.iter().zip(shown).map(reservation).collect();
-    let message = ReserveTogether { members: asked.iter().map(Reservation::to_message).collect() };
-    let answer = call(joining.link, Body::ReserveTogether(message), None).await;
-    let answer = answer.map_err(|error| {
-        MirrorError::State(format!(
-            "the source names no moment of all volumes of group {}: {error}. Nothing was changed",
-            joining.key.name
-        ))
-    })?;
-    let answer = ReservedTogether::decode(answer)
-        .map_err(|e| MirrorError::State(format!("the source's answer cannot be read: {e}")))?;
-    let moments = group::moments(&answer, asked.len())
-        .map_err(|e| MirrorError::State(format!("the source's answer cannot be used: {e}")))?;
-    Ok(asked.iter().map(|r| r.relationship).zip(moments).collect())
 }

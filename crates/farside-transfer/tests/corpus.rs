@@ -45,6 +45,7 @@ fn calls() -> Vec<(&'static str, Vec<u8>)> {
         keeps_common: false,
         left: Vec::new(),
         further: Vec::new(),
+        until: Vec::new(),
     };
     let staged = Some(StagedTransfer { incremental: vec![9; 16], base: Some(candidate(7)) });
     let step = Step {
@@ -83,7 +84,19 @@ fn calls() -> Vec<(&'static str, Vec<u8>)> {
         transfer: vec![3; 16],
         volume: volume.clone(),
         role_change: 300,
+        shows: Vec::new(),
     };
+    let second = Reserve {
+        relationship: vec![4; 16],
+        transfer: vec![5; 16],
+        volume: "p/w".into(),
+        shows: vec![8; 16],
+        ..reserve.clone()
+    };
+    let together = ReserveTogether { members: vec![reserve.clone(), second] };
+    let reserved =
+        ReservedTogether { created_at: 1_800_000_000_000_000_000, snapshots: vec![vec![3; 16], vec![5; 16]] };
+    let of_group = Begin { until: vec![3; 16], ..begin.clone() };
     let numbered_swap = Swap { phase: 2, role_change: 300, ..swap.clone() };
     let overtaken = Overtaken {
         relationship,
@@ -115,6 +128,9 @@ fn calls() -> Vec<(&'static str, Vec<u8>)> {
     vec![
         ("begin", call(Body::Begin(begin.clone()))),
         ("reserve", call(Body::Reserve(reserve))),
+        ("reserve-together", call(Body::ReserveTogether(together))),
+        ("reserved-together", reserved.encode_to_vec()),
+        ("begin-of-group", call(Body::Begin(of_group))),
         ("begin-staged", call(Body::Begin(Begin { staged, ..begin }))),
         ("swap", call(Body::Swap(swap))),
         ("begin-numbered", call(Body::Begin(Begin { role_change: 300, ..numbered }))),

@@ -59,7 +59,6 @@ struct Filling<'a> {
 }
 
 /// Where a step begins.
-#[derive(Clone, Copy, Debug)]
 struct Stands {
     /// What both sides hold.
     base: Option<CandidateBase>,
@@ -71,6 +70,8 @@ struct Stands {
     is_compared: bool,
     /// Other destinations hold it too.
     is_common: bool,
+    /// It is published together with what the rest of this group brings.
+    group: Option<Arc<dyn Together>>,
 }
 
 /// Of what this side holds of other volumes.
@@ -215,10 +216,9 @@ impl Transfer {
                     .map(|gone| gone.uuid),
                 is_compared: compared.is_some(),
                 is_common: plan.common.contains(&step.uuid),
+                group: self.together.clone().filter(|group| group.moment().snapshot == step.uuid),
             };
-            let is_moment = |group: &Arc<dyn Together>| group.moment().snapshot == step.uuid;
-            let group = self.together.clone().filter(is_moment);
-            let brought = self.bring(index, step, stands, group, &mut kept, report, wire).await?;
+            let brought = self.bring(index, step, stands, &mut kept, report, wire).await?;
             told.unacknowledged = self.acknowledge(brought, wire).await;
             self.progress.snapshot_done();
             base = Some(brought);
@@ -308,12 +308,11 @@ impl Transfer {
         index: usize,
         step: &TravellingSnapshot,
         stands: Stands,
-        group: Option<Arc<dyn Together>>,
         kept: &mut Option<Kept>,
         report: &mut TransferReport,
         wire: &Arc<WireCounters>,
     ) -> Result<CandidateBase, TransferError> {
-        let Stands { base, upon, gone, is_compared, is_common } = stands;
+        let Stands { base, upon, gone, is_compared, is_common, group } = stands;
         let brought =
             CandidateBase { uuid: step.uuid, content_root: step.content_root, size_bytes: step.size_bytes };
         if let Some(name) = self.name_if_here(step).await? {

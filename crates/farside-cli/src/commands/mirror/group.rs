@@ -189,8 +189,9 @@ mod tests {
             "schedule": null, "throttle": null, "transfer": null
         });
         let snapshot = |(name, at): &(&str, &str)| {
+            let made_by = if name.starts_with("mirror-") { "mirror" } else { "person" };
             let document = json!({
-                "name": name, "volume": "q/v", "uuid": "00000000-0000-0000-0000-000000000000", "content_root": null,
+                "made_by": made_by, "name": name, "volume": "q/v", "uuid": "00000000-0000-0000-0000-000000000000", "content_root": null,
                 "created_at": format!("2026-11-26T{at}:00Z"), "held": false, "referenced_bytes": null, "unique_bytes": null
             });
             serde_json::from_value(document).unwrap()
@@ -211,24 +212,36 @@ mod tests {
         );
         let b = member("q/b", "transferring", None, &[("s1", "10:00"), ("s2", "11:00"), ("s3", "12:07")]);
         let both = [a, b];
-        assert_eq!(choose(&both, None).unwrap().snapshot, "s2", "s3 is of another moment in each");
-        assert_eq!(choose(&both, Some("s1")).unwrap().snapshot, "s1");
-        assert!(choose(&both, Some("s3")).unwrap_err().contains("s3"));
+        let names = |named| choose(&both, named, None).unwrap().names;
+        assert_eq!(names(None), ["s2", "s2"], "s3 is of another moment in each");
+        assert_eq!(names(Some("s1")), ["s1", "s1"]);
+        assert!(choose(&both, Some("s3"), None).unwrap_err().contains("s3"));
         let c = member("q/c", "mirrored", None, &[("mirror-2", "11:30")]);
         let [a, b] = both;
-        assert!(choose(&[a, b, c], None).unwrap_err().contains("no snapshot of one moment"));
-        assert!(choose(&[], None).is_err());
+        assert!(choose(&[a, b, c], None, None).unwrap_err().contains("no snapshot of one moment"));
+        assert!(choose(&[], None, None).is_err());
+    }
+
+    #[test]
+    fn what_mirrors_took_is_the_same_by_its_moment_alone() {
+        let both = [
+            member("q/a", "mirrored", None, &[("s1", "10:00"), ("mirror-1", "11:30"), ("x", "12:00")]),
+            member("q/b", "mirrored", None, &[("s1", "10:00"), ("mirror-2", "11:30"), ("y", "12:00")]),
+        ];
+        let names = |named| choose(&both, named, None).unwrap().names;
+        assert_eq!(names(None), ["mirror-1", "mirror-2"], "of what persons made the name counts, too");
+        assert_eq!(names(Some("mirror-2")), ["mirror-1", "mirror-2"], "whichever calls it so");
     }
 
     #[test]
     fn what_is_broken_off_already_decides() {
         let all = [("s1", "10:00"), ("s2", "11:00"), ("s3", "12:00")];
-        let broken = member("q/a", "broken-off", Some("s2"), &all);
-        let both = [broken, member("q/b", "mirrored", None, &all)];
-        assert_eq!(choose(&both, None).unwrap().snapshot, "s2");
-        assert!(choose(&both, Some("s3")).is_err());
+        let both = [member("q/a", "broken-off", Some("s2"), &all), member("q/b", "mirrored", None, &all)];
+        let before = decided(&both).unwrap();
+        assert_eq!(choose(&both, None, before).unwrap().names, ["s2", "s2"]);
+        assert!(choose(&both, Some("s3"), before).is_err());
         let [a, b] = both;
         let other = member("q/c", "broken-off", Some("s3"), &all);
-        assert!(choose(&[a, b, other], None).unwrap_err().contains("different points"));
+        assert!(decided(&[a, b, other]).unwrap_err().contains("different points"));
     }
 }
