@@ -11,7 +11,7 @@
 mod member;
 mod moment;
 mod round;
-mod turn;
+pub(crate) mod turn;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,12 +25,11 @@ use tokio::sync::{Notify, oneshot};
 use uuid::Uuid;
 
 use crate::error::MirrorError;
-use crate::relationship::Command;
+use member::Place;
 pub(crate) use member::{GroupKey, Member, Stands};
 pub(crate) use moment::Joining;
 use moment::ask;
 use round::{Round, Verdict};
-pub(crate) use turn::Turn;
 
 /// The groups of a site.
 pub(crate) struct Groups {
@@ -69,8 +68,8 @@ struct Waiting {
 
 /// What a member finds that wants to join.
 enum Found {
-    /// Its turn in the update under way.
-    Turn(Turn),
+    /// Its place in the update under way.
+    Place(Place),
     /// An update is under way that is not its own, or not any more.
     Busy(Arc<Notify>),
     /// There is nobody to go with.
@@ -141,17 +140,17 @@ impl Groups {
         self.follow(key, group, verdict);
     }
 
-    /// Its turn in the update of its group; begins one if none is under way. None if it goes alone.
+    /// Its place in the update of its group; begins one if none is under way. None if it goes alone.
     ///
     /// # Errors
     /// If a member stands, or the source cannot name a moment of all.
-    pub(crate) async fn join(self: &Arc<Self>, joining: Joining<'_>) -> Result<Option<Turn>, MirrorError> {
+    pub(crate) async fn join(self: &Arc<Self>, joining: Joining<'_>) -> Result<Option<Place>, MirrorError> {
         loop {
             let opening = self.lock().entry(joining.key.clone()).or_default().opening.clone();
             let held = opening.lock().await;
             match self.find(&joining)? {
                 Found::Alone => return Ok(None),
-                Found::Turn(turn) => return Ok(Some(turn)),
+                Found::Place(place) => return Ok(Some(place)),
                 Found::Members(members) => {
                     let moments = ask(self.engine.clone(), &joining, &members).await?;
                     self.begin(&joining, moments);
@@ -176,7 +175,13 @@ impl Groups {
         if let Some(update) = &group.update {
             let moment = update.moments.get(&joining.id).filter(|_| update.round.is_expected(joining.id));
             return Ok(match moment {
-                Some(moment) => Found::Turn(self.turn(joining, update, *moment)),
+                Some(moment) => Found::Place(Place {
+                    key: joining.key.clone(),
+                    id: joining.id,
+                    number: update.number,
+                    moment: *moment,
+                    taken_at: update.taken_at,
+                }),
                 None => Found::Busy(group.ended.clone()),
             });
         }
@@ -197,10 +202,6 @@ impl Groups {
         why.map_or(Ok(Found::Members(members)), |why| Err(MirrorError::State(why)))
     }
 
-    fn turn(self: &Arc<Self>, joining: &Joining<'_>, update: &Update, moment: GroupMoment) -> Turn {
-        Turn::new(self.clone(), joining.key.clone(), joining.id, update.number, moment, update.taken_at)
-    }
-
     /// The source has named the moment: the update is under way, and the other members are told.
     fn begin(&self, joining: &Joining<'_>, moments: BTreeMap<Uuid, GroupMoment>) {
         let mut groups = self.lock();
@@ -213,9 +214,8 @@ impl Groups {
         let (number, taken_at) = (group.updates, joining.clock.monotonic());
         group.update = Some(Update { number, round, moments, taken_at, waiting: BTreeMap::new() });
         for id in members.into_iter().filter(|id| *id != joining.id) {
-            // One whose queue of commands is full has an update before it anyway.
-            if let Some(driver) = group.members.get(&id).and_then(|m| m.driver.upgrade()) {
-                let _ = driver.try_send(Command::UpdateWithGroup);
+            if let Some(member) = group.members.get(&id) {
+                member.wake.notify_one();
             }
         }
     }

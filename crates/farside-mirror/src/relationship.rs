@@ -23,7 +23,7 @@ mod timing;
 mod upstream;
 
 pub(crate) use announcements::{newest_in, swap_message};
-pub(crate) use command::{Command, Parts, Replaced, Replacing, RoleChangeCommand};
+pub(crate) use command::{Parts, Replaced, Replacing, RoleChangeCommand};
 pub use common_base::Comparing;
 pub(crate) use common_base::{common_base, drop_probe};
 pub use dissolve::dissolve_in_pool;

@@ -105,7 +105,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
             }
         }
         Verb::Swap { group: Some(group), timeout, destructive, .. } => {
-            group::swap(&context, &group, timeout, destructive).await?;
+            group::swap::swap(&context, &group, timeout, destructive).await?;
         }
         Verb::Swap { volume: None, .. } => {}
         Verb::Swap { volume: Some(volume), no_wait, timeout, destructive, .. } => {
@@ -114,7 +114,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
             start(&context, "swap", &transfer, &request, destructive).await?;
         }
         Verb::Break { group: Some(group), at, destructive, .. } => {
-            group::break_off(&context, &group, at, destructive).await?;
+            group::break_off::break_off(&context, &group, at, destructive).await?;
         }
         Verb::Break { volume: None, .. } => {}
         Verb::Break { volume: Some(volume), at, destructive, .. } => {
@@ -137,7 +137,12 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
             })
             .await?;
         }
-        Verb::Drill(arguments) => return drill::run(&context, arguments).await,
+        Verb::Drill(arguments) => {
+            return match arguments.volume.clone() {
+                Some(replica) => drill::run(&context, &replica, arguments).await,
+                None => group::drill::run(&context, arguments).await,
+            };
+        }
         Verb::Status { volume: None } => {
             let mirrors: Vec<Mirror> = context.client.get(&["mirrors"]).await?;
             context.show(&mirrors, |mirrors| listing(mirrors));

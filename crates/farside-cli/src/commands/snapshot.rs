@@ -52,7 +52,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
         Verb::Unhold { name } => hold(&context, &name, false).await?,
         Verb::Rollback { group: Some(group), at, destructive, .. } => {
             let at = at.unwrap_or_default();
-            group::roll_back(&context, &group, &at, destructive).await?;
+            group::rollback::roll_back(&context, &group, &at, destructive).await?;
         }
         Verb::Rollback { name: None, .. } => {}
         Verb::Rollback { name: Some(name), destructive, .. } => {

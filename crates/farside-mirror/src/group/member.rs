@@ -1,10 +1,14 @@
 //! A mirror as a member of its group.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use farside_engine::VolumeName;
 use farside_peer::PeerId;
-use tokio::sync::mpsc;
+use farside_transfer::protocol::group::GroupMoment;
+use tokio::sync::Notify;
+use uuid::Uuid;
 
-use crate::relationship::Command;
 use crate::store::Relationship;
 
 /// Which group: its name, the source's site, and the pool here. What changes in one record is in one pool.
@@ -33,8 +37,8 @@ pub(crate) struct Member {
     pub(crate) counts: bool,
     /// What keeps it, and so the group, from new updates.
     pub(crate) stands: Option<Stands>,
-    /// Its driver.
-    pub(crate) driver: mpsc::WeakSender<Command>,
+    /// Wakes its driver: the group is updated.
+    pub(crate) wake: Arc<Notify>,
 }
 
 /// What keeps a member from new updates.
@@ -64,4 +68,15 @@ impl Stands {
              --group ''"
         )
     }
+}
+
+/// A member's place in an update of its group.
+pub(crate) struct Place {
+    pub(super) key: GroupKey,
+    pub(super) id: Uuid,
+    /// Of the update.
+    pub(super) number: u64,
+    pub(super) moment: GroupMoment,
+    /// When the moment was taken, on monotonic time.
+    pub(super) taken_at: Duration,
 }

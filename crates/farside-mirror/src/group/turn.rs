@@ -8,34 +8,26 @@ use farside_transfer::destination::{Brought, Together};
 use farside_transfer::error::TransferError;
 use farside_transfer::protocol::group::GroupMoment;
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
-use super::{GroupKey, Groups};
+use super::Groups;
+use super::member::Place;
 
 /// A member's turn.
 pub(crate) struct Turn {
     groups: Arc<Groups>,
-    key: GroupKey,
-    id: Uuid,
-    /// Of the update.
-    number: u64,
-    moment: GroupMoment,
-    /// When the moment was taken, on monotonic time.
-    pub(crate) taken_at: Duration,
-    /// Everything has arrived: the transfer needs its place no more.
+    place: Place,
+    /// Everything has arrived: the transfer needs its place in the queue no more.
     pub(crate) has_arrived: CancellationToken,
 }
 
 impl Turn {
-    pub(super) fn new(
-        groups: Arc<Groups>,
-        key: GroupKey,
-        id: Uuid,
-        number: u64,
-        moment: GroupMoment,
-        taken_at: Duration,
-    ) -> Turn {
-        Turn { groups, key, id, number, moment, taken_at, has_arrived: CancellationToken::new() }
+    pub(crate) fn new(groups: Arc<Groups>, place: Place) -> Turn {
+        Turn { groups, place, has_arrived: CancellationToken::new() }
+    }
+
+    /// When the moment was taken, on monotonic time.
+    pub(crate) fn taken_at(&self) -> Duration {
+        self.place.taken_at
     }
 }
 
@@ -44,24 +36,25 @@ struct TakesBack<'a>(&'a Turn);
 
 impl Drop for TakesBack<'_> {
     fn drop(&mut self) {
-        let Turn { groups, key, number, id, .. } = self.0;
-        groups.take_back(key, *number, *id);
+        let Turn { groups, place, .. } = self.0;
+        groups.take_back(&place.key, place.number, place.id);
     }
 }
 
 #[async_trait]
 impl Together for Turn {
     fn moment(&self) -> GroupMoment {
-        self.moment
+        self.place.moment
     }
 
     fn is_there(&self) {
-        self.groups.is_there(&self.key, self.number, self.id);
+        self.groups.is_there(&self.place.key, self.place.number, self.place.id);
     }
 
     async fn publish(&self, brought: Brought) -> Result<String, TransferError> {
         self.has_arrived.cancel();
-        let published = self.groups.brought(&self.key, self.number, self.id, brought);
+        let Place { key, number, id, .. } = &self.place;
+        let published = self.groups.brought(key, *number, *id, brought);
         let published = published.map_err(TransferError::State)?;
         // What is over cannot be taken back.
         let _takes_back = TakesBack(self);
@@ -73,6 +66,6 @@ impl Together for Turn {
     }
 
     fn give_up(&self, why: &str) {
-        self.groups.give_up(self.id, why);
+        self.groups.give_up(self.place.id, why);
     }
 }

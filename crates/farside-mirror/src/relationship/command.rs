@@ -96,8 +96,6 @@ pub(crate) enum Command {
         group: Option<String>,
         done: Reply<()>,
     },
-    /// Another member of its group has begun an update.
-    UpdateWithGroup,
     SetRetention {
         retention: Retention,
         done: Reply<()>,

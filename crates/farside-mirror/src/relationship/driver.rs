@@ -17,7 +17,7 @@ use farside_transfer::protocol::Overtaken;
 use farside_transfer::protocol::convert::Place;
 use farside_transfer::quiet::QuietUpdates;
 use farside_transfer::report::{Progress, TransferReport};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -99,6 +99,8 @@ pub(super) struct Driver {
     is_for_person: bool,
     /// Somebody has asked for an update since the queued one was.
     is_asked_since: bool,
+    /// Another member of its group has begun an update.
+    group_wakes: Arc<Notify>,
     /// The next update that is queued goes without its group.
     is_alone: bool,
     /// A person has ended the transfer that runs.
@@ -159,6 +161,7 @@ impl Driver {
             set_aside: Vec::new(),
             is_for_person: false,
             is_asked_since: false,
+            group_wakes: Arc::default(),
             is_alone: false,
             is_aborted: false,
             room_wait: None,
@@ -172,6 +175,7 @@ impl Driver {
     pub(super) async fn run(mut self) {
         let mut overtaken = self.parts.source.overtaken_changes();
         let mut is_replaced = false;
+        let group_wakes = self.group_wakes.clone();
         self.probe().await;
         loop {
             self.publish();
@@ -199,6 +203,7 @@ impl Driver {
                 // Shown anew.
                 Ok(()) = self.heard.changed() => self.remember_told().await,
                 Ok(()) = overtaken.changed() => self.on_overtaken_change(),
+                () = group_wakes.notified() => self.due(RequestedBy::Group).await,
                 () = self.parts.stop.cancelled() => break,
                 () = sleep(tick) => {
                     if self.ticker.poll(ClockReading::of(&*self.parts.clock)) {
@@ -344,7 +349,6 @@ impl Driver {
                 self.publish();
                 let _ = done.send(result);
             }
-            Command::UpdateWithGroup => self.due(RequestedBy::Group).await,
             Command::SetRetention { retention, done } => {
                 let result = self.set_retention(retention).await;
                 self.publish();

@@ -13,7 +13,6 @@ use tokio::process::{Child, Command};
 use tokio::signal::unix::{self, SignalKind};
 
 use super::super::context::{Context, Failed};
-use super::group;
 use crate::arguments::mirror::DrillArguments;
 use crate::arguments::names::VolumeName;
 use crate::quantities::{duration, time};
@@ -27,10 +26,11 @@ const DISCONNECT_MAX: Duration = Duration::from_secs(15);
 /// How often deleting is tried meanwhile.
 const DISCONNECT_STEP: Duration = Duration::from_millis(100);
 
-pub(super) async fn run(context: &Context, arguments: DrillArguments) -> Result<(), Failed> {
-    let Some(replica) = &arguments.volume else {
-        return group::drill::run(context, arguments).await;
-    };
+pub(super) async fn run(
+    context: &Context,
+    replica: &VolumeName,
+    arguments: DrillArguments,
+) -> Result<(), Failed> {
     let path = ["mirrors", &replica.pool, &replica.volume, "drill"];
     let in_pool = |new: String| if new.contains('/') { new } else { format!("{}/{new}", replica.pool) };
     let request = StartDrill {

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::error::MirrorError;
-use crate::group::Turn;
+use crate::group::turn::Turn;
 use crate::queue::UnderWay;
 
 /// A turn and a session: what a transfer needs to start.

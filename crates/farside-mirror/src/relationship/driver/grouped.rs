@@ -25,7 +25,7 @@ impl Driver {
             role_change: relationship.role_change,
             counts: self.is_settled() && self.state.initialized,
             stands,
-            driver: self.own.clone(),
+            wake: self.group_wakes.clone(),
         };
         self.parts.groups.enroll(relationship.id, GroupKey::of(relationship).as_ref(), member);
     }

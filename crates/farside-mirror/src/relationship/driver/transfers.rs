@@ -20,7 +20,8 @@ use uuid::Uuid;
 use super::Driver;
 use super::activity::{Activity, Ending, Ran, Ready};
 use crate::error::MirrorError;
-use crate::group::{Joining, Turn};
+use crate::group::Joining;
+use crate::group::turn::Turn;
 use crate::limits::{BREAK_PATIENCE, RESERVE_WAIT};
 use crate::links::Links;
 use crate::log::LogEvent;
@@ -82,7 +83,7 @@ impl Driver {
                 Some(key) => {
                     let joining =
                         Joining { key, id: mirror, link: &*link, clock: &*clock, randomness: &*randomness };
-                    groups.join(joining).await?
+                    groups.join(joining).await?.map(|place| Turn::new(groups.clone(), place))
                 }
             };
             let due = queue.due(deadline.map(|at| time_left(at, clock.monotonic())));
@@ -128,7 +129,7 @@ impl Driver {
             // The moment of the group is older than that.
             *again = true;
         }
-        self.note_begun(turn.as_ref().map(|turn| turn.taken_at).or(reserved.map(|(_, at)| at)));
+        self.note_begun(turn.as_ref().map(|turn| turn.taken_at()).or(reserved.map(|(_, at)| at)));
         let id = reserved.map_or_else(|| self.new_id(), |(id, _)| id);
         let cancel = CancellationToken::new();
         let clock = self.parts.clock.clone();

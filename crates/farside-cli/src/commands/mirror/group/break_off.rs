@@ -4,7 +4,7 @@ use farside_api::{BreakMirror, ErrorBody, Mirror, Timestamp};
 use reqwest::Method;
 use serde::Serialize;
 
-use super::{Member, Step, consent, decided, instant_of, members};
+use super::members::{Member, Step, consent, decided, instant_of, members};
 use crate::arguments::destructive::Destructive;
 use crate::commands::context::Context;
 use crate::confirm::{DestructiveRequest, Impact, carry_out};
@@ -18,7 +18,7 @@ struct Broken {
     mirrors: Vec<Mirror>,
 }
 
-pub(in super::super) async fn break_off(
+pub(crate) async fn break_off(
     context: &Context,
     group: &str,
     at: Option<String>,

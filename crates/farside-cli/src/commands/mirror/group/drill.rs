@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use farside_api::{Drill, ErrorBody, ErrorCode, StartDrill};
 
-use super::{Member, instant_of, members};
+use super::members::{Member, instant_of, members};
 use crate::arguments::mirror::DrillArguments;
 use crate::commands::context::{Context, Failed};
 use crate::commands::mirror::drill::{
@@ -15,7 +15,7 @@ use crate::quantities::{duration, time};
 /// The group may be updated between the choice of its moment and the last clone: so often it is chosen anew.
 const ATTEMPTS: u32 = 5;
 
-pub(in super::super) async fn run(context: &Context, arguments: DrillArguments) -> Result<(), Failed> {
+pub(crate) async fn run(context: &Context, arguments: DrillArguments) -> Result<(), Failed> {
     let group = arguments.group.clone().unwrap_or_default();
     let Some(command) = arguments.run.clone() else {
         let drills = clones(context, &group, &arguments).await?;

@@ -4,7 +4,7 @@ use farside_api::{ErrorBody, ErrorCode, Rollback, Timestamp};
 use reqwest::Method;
 use serde::Serialize;
 
-use super::{Step, consent, instant_of, members};
+use super::members::{Step, consent, instant_of, members};
 use crate::arguments::destructive::Destructive;
 use crate::commands::context::Context;
 use crate::confirm::{DestructiveRequest, Impact, carry_out};
@@ -18,7 +18,7 @@ struct RolledBack {
     volumes: Vec<Rollback>,
 }
 
-pub(in crate::commands) async fn roll_back(
+pub(crate) async fn roll_back(
     context: &Context,
     group: &str,
     at: &str,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use farside_api::{ErrorBody, ErrorCode, Operation, OperationState, StartTransfer};
 use serde::Serialize;
 
-use super::{Member, Step, consent, members};
+use super::members::{Member, Step, consent, members};
 use crate::arguments::destructive::Destructive;
 use crate::commands::context::Context;
 use crate::progress;
@@ -20,7 +20,7 @@ struct Swapped {
     operations: Vec<Operation>,
 }
 
-pub(in super::super) async fn swap(
+pub(crate) async fn swap(
     context: &Context,
     group: &str,
     timeout: Duration,

@@ -1,0 +1,234 @@
+//! The mirrors of a group, and the newest moment that all of them have. Which that is, is pure ([`choose`]).
+
+use farside_api::{ErrorBody, ErrorCode, MadeBy, Mirror, MirrorState, Plan, Role, Snapshot, Timestamp};
+use reqwest::Method;
+use serde::Serialize;
+
+use crate::arguments::destructive::Destructive;
+use crate::commands::context::Context;
+use crate::confirm::{ask, describe, is_interactive};
+use crate::output::{json, print};
+
+/// A mirror of the group, and the snapshots of its replica.
+pub(super) struct Member {
+    pub(super) mirror: Mirror,
+    snapshots: Vec<Snapshot>,
+}
+
+impl Member {
+    pub(super) fn split(&self) -> Result<(&str, &str), ErrorBody> {
+        let name = &self.mirror.name;
+        name.split_once('/')
+            .ok_or_else(|| ErrorBody::new(ErrorCode::Failed, format!("{name:?} is no volume")))
+    }
+
+    /// The path of a request about the mirror.
+    pub(super) fn path<'a>(&'a self, verb: &'a str) -> Result<[&'a str; 4], ErrorBody> {
+        let (pool, volume) = self.split()?;
+        Ok(["mirrors", pool, volume, verb])
+    }
+
+    pub(super) fn is_broken_off(&self) -> bool {
+        self.mirror.state == MirrorState::BrokenOff
+    }
+}
+
+/// What all members have.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Instant {
+    pub(super) created_at: Timestamp,
+    /// What it is called in each member, in their order.
+    pub(super) names: Vec<String>,
+}
+
+/// A destructive request to one of the members.
+pub(super) struct Step<'a, Q> {
+    pub(super) path: Vec<&'a str>,
+    pub(super) body: Option<Q>,
+}
+
+/// Shows the plans of all steps, and asks once. Answers whether they are to be carried out.
+pub(super) async fn consent<Q: Serialize>(
+    context: &Context,
+    headline: &str,
+    steps: &[Step<'_, Q>],
+    destructive: Destructive,
+) -> Result<bool, ErrorBody> {
+    if !destructive.plan && (destructive.yes || !is_interactive()) {
+        return Ok(true);
+    }
+    let mut plans = Vec::new();
+    for step in steps {
+        let query = [("plan", "true")];
+        let plan: Plan = context.client.request(Method::POST, &step.path, &query, step.body.as_ref()).await?;
+        plans.push(plan);
+    }
+    let all = headline.to_owned() + &plans.iter().map(describe).collect::<String>();
+    if destructive.plan {
+        if context.json {
+            json(&plans)
+        } else {
+            print(&all)
+        }
+        return Ok(false);
+    }
+    match ask(&all) {
+        true => Ok(true),
+        false => Err(ErrorBody::new(ErrorCode::Failed, "cancelled; nothing was changed")),
+    }
+}
+
+pub(super) async fn members(context: &Context, group: &str) -> Result<Vec<Member>, ErrorBody> {
+    let mirrors: Vec<Mirror> = context.client.get(&["mirrors"]).await?;
+    let is_member = |m: &Mirror| m.role == Role::Destination && m.group.as_deref() == Some(group);
+    let mut members = Vec::new();
+    for mirror in mirrors.into_iter().filter(is_member) {
+        let mut member = Member { mirror, snapshots: Vec::new() };
+        let (pool, volume) = member.split()?;
+        member.snapshots = context.client.get(&["volumes", pool, volume, "snapshots"]).await?;
+        members.push(member);
+    }
+    match members.is_empty() {
+        false => Ok(members),
+        true => Err(ErrorBody::new(ErrorCode::NotFound, format!("no mirror here is in a group {group}"))
+            .hint("farside mirror set POOL/VOL --group NAME puts one into it")),
+    }
+}
+
+/// The moment at which members of the group are broken off already, if some are.
+pub(super) fn decided(members: &[Member]) -> Result<Option<Timestamp>, String> {
+    let shows = |m: &Member| {
+        let current = m.mirror.current_snapshot.as_deref()?;
+        m.snapshots.iter().find(|s| s.name == current).map(|s| s.created_at)
+    };
+    let mut broken = members.iter().filter(|m| m.is_broken_off());
+    let Some(first) = broken.next() else { return Ok(None) };
+    let at = shows(first);
+    match broken.find(|m| shows(m) != at) {
+        None => Ok(at),
+        Some(other) => Err(format!(
+            "{} and {} are broken off already, at different points",
+            first.mirror.name, other.mirror.name
+        )),
+    }
+}
+
+/// The newest instant that all members have: the one that a member calls `named`, or that is `decided`, where one is.
+fn choose(members: &[Member], named: Option<&str>, decided: Option<Timestamp>) -> Result<Instant, String> {
+    let (Some(first), rest) = (members.first(), members.get(1..).unwrap_or_default()) else {
+        return Err("it has no mirrors".into());
+    };
+    // A name can be given again: the moment says whether it is the same. What mirrors took is named by each.
+    let is_same = |a: &Snapshot, b: &Snapshot| {
+        let are_mirrors = a.made_by != MadeBy::Person && b.made_by != MadeBy::Person;
+        a.created_at == b.created_at && (a.name == b.name || are_mirrors)
+    };
+    let in_member = |m: &Member, wanted: &Snapshot| {
+        m.snapshots.iter().find(|s| s.on_main_line && is_same(s, wanted)).map(|s| s.name.clone())
+    };
+    let is_called = |at: Timestamp, name: &str| {
+        members.iter().flat_map(|m| &m.snapshots).any(|s| s.created_at == at && s.name == name)
+    };
+    let is_wanted = |s: &&Snapshot| {
+        decided.is_none_or(|at| s.created_at == at) && named.is_none_or(|name| is_called(s.created_at, name))
+    };
+    let instant = |s: &Snapshot| {
+        let others: Option<Vec<String>> = rest.iter().map(|m| in_member(m, s)).collect();
+        let names = std::iter::once(s.name.clone()).chain(others?).collect();
+        Some(Instant { created_at: s.created_at, names })
+    };
+    let common = first.snapshots.iter().filter(|s| s.on_main_line).filter(is_wanted).filter_map(instant);
+    common.max_by_key(|instant| instant.created_at).ok_or_else(|| match (named, decided) {
+        (Some(named), _) => format!("not all of its mirrors have a snapshot of the moment of {named}"),
+        (None, Some(at)) => {
+            format!("one is broken off already, as of {at}, and not all of the others have a snapshot of that moment")
+        }
+        (None, None) => "its mirrors have no snapshot of one moment in common".into(),
+    })
+}
+
+/// The same, with what to do where there is none.
+pub(super) fn instant_of(
+    group: &str,
+    members: &[Member],
+    named: Option<&str>,
+    decided: Option<Timestamp>,
+) -> Result<Instant, ErrorBody> {
+    choose(members, named, decided).map_err(|why| {
+        ErrorBody::new(ErrorCode::Refused, format!("group {group}: {why}. Nothing was changed")).hint(
+            "an update brings all mirrors of a group to one moment: farside mirror update POOL/VOL; without --group each command works \
+             on one mirror by itself",
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn member(name: &str, state: &str, current: Option<&str>, snapshots: &[(&str, &str)]) -> Member {
+        let mirror = json!({
+            "id": "00000000-0000-0000-0000-000000000000", "name": name, "role": "destination", "source": "a:p/v",
+            "destination": name, "state": state, "why": null, "lag_seconds": null, "objective_seconds": null,
+            "current_snapshot": current, "content_root": null, "base_snapshot": null, "last_proven_at": null,
+            "schedule": null, "throttle": null, "transfer": null
+        });
+        let snapshot = |(name, at): &(&str, &str)| {
+            let made_by = if name.starts_with("mirror-") { "mirror" } else { "person" };
+            let document = json!({
+                "made_by": made_by, "name": name, "volume": "q/v", "uuid": "00000000-0000-0000-0000-000000000000", "content_root": null,
+                "created_at": format!("2026-11-26T{at}:00Z"), "held": false, "referenced_bytes": null, "unique_bytes": null
+            });
+            serde_json::from_value(document).unwrap()
+        };
+        Member {
+            mirror: serde_json::from_value(mirror).unwrap(),
+            snapshots: snapshots.iter().map(snapshot).collect(),
+        }
+    }
+
+    #[test]
+    fn the_newest_instant_that_all_have() {
+        let a = member(
+            "q/a",
+            "mirrored",
+            None,
+            &[("s1", "10:00"), ("s2", "11:00"), ("mirror-1", "11:30"), ("s3", "12:00")],
+        );
+        let b = member("q/b", "transferring", None, &[("s1", "10:00"), ("s2", "11:00"), ("s3", "12:07")]);
+        let both = [a, b];
+        let names = |named| choose(&both, named, None).unwrap().names;
+        assert_eq!(names(None), ["s2", "s2"], "s3 is of another moment in each");
+        assert_eq!(names(Some("s1")), ["s1", "s1"]);
+        assert!(choose(&both, Some("s3"), None).unwrap_err().contains("s3"));
+        let c = member("q/c", "mirrored", None, &[("mirror-2", "11:30")]);
+        let [a, b] = both;
+        assert!(choose(&[a, b, c], None, None).unwrap_err().contains("no snapshot of one moment"));
+        assert!(choose(&[], None, None).is_err());
+    }
+
+    #[test]
+    fn what_mirrors_took_is_the_same_by_its_moment_alone() {
+        let both = [
+            member("q/a", "mirrored", None, &[("s1", "10:00"), ("mirror-1", "11:30"), ("x", "12:00")]),
+            member("q/b", "mirrored", None, &[("s1", "10:00"), ("mirror-2", "11:30"), ("y", "12:00")]),
+        ];
+        let names = |named| choose(&both, named, None).unwrap().names;
+        assert_eq!(names(None), ["mirror-1", "mirror-2"], "of what persons made the name counts, too");
+        assert_eq!(names(Some("mirror-2")), ["mirror-1", "mirror-2"], "whichever calls it so");
+    }
+
+    #[test]
+    fn what_is_broken_off_already_decides() {
+        let all = [("s1", "10:00"), ("s2", "11:00"), ("s3", "12:00")];
+        let both = [member("q/a", "broken-off", Some("s2"), &all), member("q/b", "mirrored", None, &all)];
+        let before = decided(&both).unwrap();
+        assert_eq!(choose(&both, None, before).unwrap().names, ["s2", "s2"]);
+        assert!(choose(&both, Some("s3"), before).is_err());
+        let [a, b] = both;
+        let other = member("q/c", "broken-off", Some("s3"), &all);
+        assert!(decided(&[a, b, other]).unwrap_err().contains("different points"));
+    }
+}
