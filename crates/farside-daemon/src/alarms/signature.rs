@@ -12,8 +12,9 @@
 //!   counts as if half of it had travelled ([`PLAIN_SAVING`]): how busy a machine is must not look like an attack. The saving is less
 //!   than [`SAVING_LEFT`] of the median saving, and less than that of all but [`SAVING_SELDOM`] of the updates. A mirror whose median
 //!   saving is below [`SAVING_USUAL`] is never judged: ciphertext would look like what it has always had.
-//! * **It is not what has happened before.** No earlier update saved as little at half of the rate or more: an archive that is
-//!   copied onto the volume each night is unusual once.
+//! * **It is not what has happened before.** No earlier updates in a row saved as little, at half of the rate or more, and changed half
+//!   as much together: an archive that is copied onto the volume each night is unusual once. A backup of 20 MB does not make everything
+//!   usual that comes as fast; but what a person has called usual is, in any amount.
 //!
 //! Unusual updates that follow each other are a *run*, whose bytes count together; small updates in between (below [`JUDGED_LEAST`])
 //! neither belong to it nor end it. A run of [`suspected_bytes`] is suspected: a hundredth of the volume, at least 16 MiB, at most
@@ -54,8 +55,10 @@ const SAVING_SELDOM: f64 = 0.05;
 /// The saving of bytes that would have compressed, had there been time: what they would have saved nobody knows. More than a third of
 /// any median, so that they never make an update unusual; and far from all, so that they hide no encryptor of as many bytes again.
 const PLAIN_SAVING: f64 = 0.5;
-/// An earlier update at this part of the rate was like this one.
+/// Earlier updates at this part of the rate were like these,
 const LIKE_RATE: f64 = 0.5;
+/// if they changed this part of the bytes in a row.
+const LIKE_BYTES: f64 = 0.5;
 /// An update that began at once after another is not infinitely fast.
 const INTERVAL_LEAST: f64 = 1.0;
 /// Unusual updates that are remembered while they are suspected.
@@ -74,6 +77,8 @@ struct Figures {
     rate: f64,
     /// None of one that is too small to say.
     saving: Option<f64>,
+    /// A person has said that it is.
+    is_called_usual: bool,
 }
 
 /// An update that belongs to a run.
@@ -153,8 +158,12 @@ impl Watch {
     /// A person has said that what was suspected is usual.
     pub(crate) fn settle(&mut self) {
         self.is_suspected = false;
+        self.end_run(true);
+    }
+
+    fn end_run(&mut self, is_called_usual: bool) {
         for unusual in std::mem::take(&mut self.run) {
-            self.keep(unusual.figures);
+            self.keep(Figures { is_called_usual, ..unusual.figures });
         }
     }
 
@@ -172,7 +181,7 @@ impl Watch {
         };
         if !self.is_unusual(&figures, &usual) {
             if !self.is_suspected {
-                self.settle();
+                self.end_run(false);
             }
             self.keep(figures);
             return None;
@@ -182,7 +191,8 @@ impl Watch {
             self.run.push(Unusual { figures, since });
         }
         let bytes = self.run.iter().fold(0u64, |sum, unusual| sum.saturating_add(unusual.figures.bytes));
-        if self.is_suspected || bytes < suspected_bytes(volume_bytes) {
+        let is_like_before = LIKE_BYTES * bytes as f64 <= self.like_bytes(figures.rate, &usual) as f64;
+        if self.is_suspected || bytes < suspected_bytes(volume_bytes) || is_like_before {
             return None;
         }
         self.is_suspected = true;
@@ -225,11 +235,29 @@ impl Watch {
             && figures.rate > usual.rate + RATE_DEVIATIONS * usual.deviation;
         let is_incompressible =
             usual.saving >= SAVING_USUAL && saving < SAVING_LEFT * usual.saving && saving < usual.seldom;
-        let is_like = |before: &Figures| {
-            before.saving.is_some_and(|before| before < SAVING_LEFT * usual.saving)
-                && before.rate >= LIKE_RATE * figures.rate
-        };
-        is_fast && is_incompressible && !self.history.iter().any(is_like)
+        is_fast && is_incompressible
+    }
+
+    /// The most that earlier updates in a row changed which saved as little, if they were about as fast. Of what a person has called
+    /// usual there may be any amount.
+    fn like_bytes(&self, rate: f64, usual: &Usual) -> u64 {
+        let (mut most, mut bytes, mut fastest) = (0u64, 0u64, 0.0f64);
+        for before in &self.history {
+            if before.is_called_usual && before.rate >= LIKE_RATE * rate {
+                return u64::MAX;
+            }
+            match before.saving {
+                None => {}
+                Some(saving) if saving < SAVING_LEFT * usual.saving => {
+                    (bytes, fastest) = (bytes.saturating_add(before.bytes), fastest.max(before.rate));
+                }
+                Some(_) => (bytes, fastest) = (0, 0.0),
+            }
+            if fastest >= LIKE_RATE * rate {
+                most = most.max(bytes);
+            }
+        }
+        most
     }
 }
 
@@ -254,7 +282,7 @@ fn figures(report: &TransferReport, began: Timestamp) -> Figures {
     };
     let saving = (whole >= JUDGED_LEAST).then(|| 1.0 - travelled / whole as f64);
     let seconds = report.started_at.seconds_since(began).max(INTERVAL_LEAST);
-    Figures { bytes, rate: bytes as f64 / seconds, saving }
+    Figures { bytes, rate: bytes as f64 / seconds, saving, is_called_usual: false }
 }
 
 /// Of at least one value; sorts them.

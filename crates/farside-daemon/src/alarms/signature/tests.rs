@@ -210,7 +210,23 @@ fn what_travelled_as_it_is_because_the_line_is_fast_is_no_ciphertext() {
     assert!(told(&mut busy.clone(), 1.0) && told(&mut busy, 0.6));
     // Of records that do not say what it was it is feared.
     let mut before = watch;
-    assert!((0..3).any(|n| before.note(&raw(then + f64::from(n) * 3.0, 100e6, None), VOLUME).is_some()));
+    assert!((0..3).any(|n| before.note(&raw(now + f64::from(n) * 3.0, 100e6, None), VOLUME).is_some()));
+}
+
+#[test]
+fn a_small_backup_does_not_make_an_encryptor_usual() {
+    let mut random = seeded();
+    let volume = Use { every: 3.0, rate: 1.3 * MB, saving: 0.94 };
+    let (mut watch, mut now) = volume.watched(&mut random, 60);
+    // As it was seen: what gzip makes of a dump comes as fast as an encryptor's work.
+    for _ in 0..3 {
+        assert_eq!(watch.note(&update(now, 27e6, 0.1), VOLUME), None);
+        assert_eq!(watch.note(&volume.ordinary(&mut random, now + 3.0), VOLUME), None);
+        now += 6.0;
+    }
+    // A run of 256 MiB is suspected, as if there had been no backup.
+    let told = (0..11).find(|n| watch.note(&update(now + f64::from(*n) * 3.0, 27e6, 0.1), VOLUME).is_some());
+    assert_eq!(told, Some(9));
 }
 
 #[test]
@@ -312,5 +328,5 @@ fn a_restart_forgets_nothing() {
     assert_eq!(nothing, None);
     assert!(!watch.is_suspected());
     assert_eq!(watch.note(&cipher(62), VOLUME), None);
-    assert_eq!(watch.history.len(), 62);
+    assert_eq!((watch.history.len(), watch.run.len()), (61, 1));
 }
