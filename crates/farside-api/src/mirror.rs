@@ -273,6 +273,10 @@ pub struct TransferRecord {
     /// What travelled, by level; null in records of versions that did not count it.
     #[serde(default)]
     pub levels: Option<Levels>,
+    /// Of the bytes at the level *raw*: those that look encrypted or packed already. The others would have compressed, had the link not
+    /// been faster. Null if there were none, or in records of versions that did not look.
+    #[serde(default)]
+    pub noise_bytes: Option<u64>,
     /// Wire bytes of both directions that no level accounts for: frame headers and tables, messages, TLS, and steps that did
     /// not arrive whole. Null where `levels` is.
     #[serde(default)]

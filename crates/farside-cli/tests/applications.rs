@@ -8,86 +8,17 @@
 
 mod support;
 
-use std::path::{Path, PathBuf};
-use std::process::Output;
 use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use support::mounted::{FileSystem, Mounted, Namespace, has_tool};
-use support::{Pair, Site, check_pool, eventually, seed, text};
+use support::mounted::FileSystem;
+use support::postgres::{self, Machine, NOBODY};
+use support::{Pair, check_pool, seed};
 
 /// Kills without `FARSIDE_KILLS`.
 const KILLS: u32 = 10;
 const CLIENTS: u64 = 8;
-/// As whom PostgreSQL runs: it refuses root.
-const NOBODY: &str = "setpriv --reuid=65534 --regid=65534 --clear-groups";
-
-/// A volume with a file system, mounted, and a database on it.
-struct Machine<'a> {
-    mounted: Mounted<'a>,
-    namespace: &'a Namespace,
-    directory: PathBuf,
-}
-
-impl<'a> Machine<'a> {
-    fn start(
-        namespace: &'a Namespace,
-        site: &Site,
-        volume: &str,
-        directory: &Path,
-        file_system: (FileSystem, bool),
-    ) -> Machine<'a> {
-        let mounted = Mounted::start(namespace, &site.nbd_socket(), volume, directory, file_system);
-        Machine { mounted, namespace, directory: directory.to_path_buf() }
-    }
-
-    fn postgres(&self, arguments: &str) -> Output {
-        let at = self.directory.display();
-        self.namespace.run(&format!(
-            "cd /; {NOBODY} pg_ctl -D {at}/mounted/data -w -t 60 {arguments} >{at}/pg_ctl.log 2>&1"
-        ))
-    }
-
-    fn start_postgres(&self) {
-        let at = self.directory.display();
-        let options = format!("-k {at}/mounted -c listen_addresses= -c logging_collector=off");
-        let started = self.postgres(&format!("-l {at}/mounted/server.log -o '{options}' start"));
-        let log = || self.namespace.ok(&format!("cat {at}/pg_ctl.log; tail -50 {at}/mounted/server.log"));
-        assert!(started.status.success(), "{}", log());
-    }
-
-    fn ask(&self, query: &str) -> i64 {
-        let at = self.directory.display();
-        let answer = format!("cd /; {NOBODY} psql -X -q -A -t -h {at}/mounted -d postgres -c \"{query}\"");
-        self.namespace.ok(&answer).trim().parse().unwrap()
-    }
-
-    /// What the bank of pgbench must always show: money only moves.
-    #[track_caller]
-    fn books_balance(&self) -> i64 {
-        let sums = ["accounts", "tellers", "branches"].map(|table| {
-            self.ask(&format!("select coalesce(sum({}balance), 0) from pgbench_{table}", &table[..1]))
-        });
-        let moved = self.ask("select coalesce(sum(delta), 0) from pgbench_history");
-        assert!(sums.iter().all(|sum| *sum == moved), "{sums:?}, {moved}");
-        self.ask("select count(*) from pgbench_history")
-    }
-
-    /// Everything away, whatever state it is in.
-    fn clear(self) {
-        let at = self.directory.display();
-        let server = self.namespace.run(&format!("head -n 1 {at}/mounted/data/postmaster.pid"));
-        let server = text(&server.stdout).trim().to_owned();
-        let _ = self.postgres("-m immediate stop");
-        if !server.is_empty() {
-            self.namespace.run(&format!("pkill -9 -P {server}; kill -9 {server}"));
-            eventually("the server is gone", || !Path::new(&format!("/proc/{server}")).exists());
-        }
-        self.mounted.tear_away();
-    }
-}
-
 #[test]
 #[ignore = "minutes, root, and a PostgreSQL; FARSIDE_KILLS says how often the daemon dies"]
 fn a_database_on_ext4_loses_nothing_that_it_committed_and_its_replica_takes_over() {
@@ -103,25 +34,14 @@ fn a_database_on_xfs_loses_nothing_that_it_committed_and_its_replica_takes_over(
 fn a_database_loses_nothing(file_system: FileSystem) {
     let mut random = StdRng::seed_from_u64(seed());
     let kills = std::env::var("FARSIDE_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
-    let missing = ["postgres", "pgbench", "nbdfuse"].into_iter().find(|tool| !has_tool(tool));
-    let missing = missing.map(|tool| format!("{tool} is missing")).or_else(|| file_system.is_missing());
-    let namespace = if missing.is_none() { Namespace::new() } else { None };
-    let Some(namespace) = namespace else {
-        let why = missing.unwrap_or_else(|| "root or FUSE is missing".into());
-        assert!(std::env::var_os("FARSIDE_REQUIRE_LAB_DATA").is_none(), "{why}");
-        eprintln!("**** SKIPPED: {why}");
-        return;
-    };
+    let Some(namespace) = postgres::namespace(file_system) else { return };
     let mut pair = Pair::with_pools(3 << 30, 3 << 30);
-    // PostgreSQL runs as nobody, and looks at each directory on the way.
-    let opened = std::process::Command::new("chmod").arg("755").arg(pair.root.path()).status().unwrap();
-    assert!(opened.success());
+    postgres::open_the_way(pair.root.path());
     pair.mirror(768 << 20);
     let directory = pair.root.path().join("host");
     let mut machine = Machine::start(&namespace, &pair.a, "p/v", &directory, (file_system, true));
     let at = directory.display().to_string();
-    namespace.ok(&format!("mkdir {at}/mounted/data && chown 65534:65534 {at}/mounted {at}/mounted/data"));
-    namespace.ok(&format!("cd /; {NOBODY} initdb -D {at}/mounted/data -A trust -U nobody >/dev/null"));
+    machine.make_database();
     machine.start_postgres();
     namespace.ok(&format!("cd /; {NOBODY} pgbench -i -q -s 3 -h {at}/mounted postgres 2>&1"));
     pair.b.ok("mirror initialize q/v");

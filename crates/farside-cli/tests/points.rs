@@ -301,3 +301,43 @@ fn an_objective_is_met_with_no_more_updates_than_it_needs() {
     assert!(worst < 9.0 && forecast < 9.0, "{worst} {forecast}");
     b.ok("mirror check");
 }
+
+/// What is asked for again and again until an objective is met must not be asked for while it comes: an update that took a quarter of
+/// the objective was followed by another at once, so the forecast was wrong, and the line busy for nothing.
+#[test]
+fn an_update_that_takes_long_is_not_followed_by_another_at_once() {
+    let pair = Pair::start();
+    let (a, b) = (&pair.a, &pair.b);
+    a.ok("volume create p/v --size 64M");
+    a.ok("peer allow b p/v");
+    b.ok("mirror create a:p/v q/v");
+    b.ok("mirror initialize q/v");
+    a.ok("site set --throttle-out 600kB/s");
+    b.ok("mirror set q/v --rpo 8s");
+    let mut random: rand::rngs::StdRng = rand::SeedableRng::seed_from_u64(support::seed());
+    let (mut host, mut noise, mut at) = (a.nbd("p/v"), vec![0; 152 << 10], 0);
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(45) {
+        rand::RngCore::fill_bytes(&mut random, &mut noise);
+        host.write(at, &noise).and_then(|()| host.flush()).unwrap();
+        at = (at + noise.len() as u64) % (63 * MIB);
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    let moment = |text: &Value| -> f64 {
+        let at: jiff::Timestamp = text.as_str().unwrap().parse().unwrap();
+        at.as_nanosecond() as f64 / 1e9
+    };
+    // The newest first. Those that took longer than a quarter of the objective, and what was between them and the next.
+    let history = b.json("mirror history q/v");
+    let long: Vec<f64> = history
+        .as_array()
+        .unwrap()
+        .windows(2)
+        .filter(|pair| pair[1]["duration_seconds"].as_f64().unwrap() > 2.1)
+        .map(|pair| moment(&pair[0]["started_at"]) - moment(&pair[1]["ended_at"]))
+        .collect();
+    println!("{} updates, after long ones {long:.1?} s", history.as_array().unwrap().len());
+    assert!(long.len() >= 2, "{history}");
+    let at_once = long.iter().filter(|pause| **pause < 0.3).count();
+    assert!(at_once * 2 < long.len(), "{long:?}");
+}

@@ -49,6 +49,38 @@ fn one_moment(bytes: &[u8]) -> u64 {
     newest
 }
 
+/// A mirror exchanges its own snapshots with each update: a list that is made in that moment has the one or the other.
+#[test]
+fn a_replica_that_is_updated_is_never_listed_without_a_snapshot() {
+    let pair = Pair::start();
+    pair.mirror(BYTES);
+    let (a, b) = (&pair.a, &pair.b);
+    let mut host = a.nbd("p/v");
+    stamp(&mut host, 1);
+    b.ok("mirror initialize q/v");
+    let is_over = AtomicBool::new(false);
+    let look = || {
+        let (mut lists, mut empty) = (0, 0);
+        while !is_over.load(Ordering::SeqCst) {
+            lists += 1;
+            empty += u32::from(b.json("snapshot list q/v").as_array().unwrap().is_empty());
+        }
+        (lists, empty)
+    };
+    std::thread::scope(|scope| {
+        let looking = [scope.spawn(look), scope.spawn(look), scope.spawn(look)];
+        for round in 2..30 {
+            stamp(&mut host, round);
+            b.ok("mirror update q/v");
+        }
+        is_over.store(true, Ordering::SeqCst);
+        for (lists, empty) in looking.map(|looking| looking.join().unwrap()) {
+            println!("{lists} lists, {empty} of them empty");
+            assert_eq!(empty, 0);
+        }
+    });
+}
+
 #[test]
 fn every_reader_sees_one_point_in_time_while_updates_run() {
     let pair = Pair::start();

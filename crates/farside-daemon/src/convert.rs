@@ -84,7 +84,7 @@ fn levels(levels: &Levels) -> api::Levels {
 }
 
 /// The levels that [`levels`] was made of.
-fn levels_back(levels: &api::Levels) -> Levels {
+fn levels_back(levels: &api::Levels, noise_bytes: Option<u64>) -> Levels {
     let level = |level: api::Level| Level { in_bytes: level.in_bytes, out_bytes: level.out_bytes };
     Levels {
         known: level(levels.known),
@@ -92,6 +92,7 @@ fn levels_back(levels: &api::Levels) -> Levels {
         delta: level(levels.delta),
         compressed: level(levels.compressed),
         raw: level(levels.raw),
+        noise_bytes,
     }
 }
 
@@ -149,6 +150,7 @@ pub(crate) fn record(report: &TransferReport) -> api::TransferRecord {
         delta_bytes: Some(report.delta_bytes),
         literal_bytes: Some(report.literal_bytes),
         levels: report.levels.as_ref().map(levels),
+        noise_bytes: report.levels.and_then(|levels| levels.noise_bytes),
         overhead_bytes: report.overhead_bytes(),
         wire_bytes_sent: report.wire_bytes_sent,
         wire_bytes_received: report.wire_bytes_received,
@@ -192,7 +194,7 @@ pub(crate) fn report(record: &api::TransferRecord) -> Option<TransferReport> {
         referenced_bytes: record.referenced_bytes,
         delta_bytes: record.delta_bytes.unwrap_or(0),
         literal_bytes: record.literal_bytes.unwrap_or(0),
-        levels: record.levels.as_ref().map(levels_back),
+        levels: record.levels.as_ref().map(|levels| levels_back(levels, record.noise_bytes)),
         wire_bytes_sent: record.wire_bytes_sent,
         wire_bytes_received: record.wire_bytes_received,
         scan_seconds: record.scan_seconds.unwrap_or(0.0),

@@ -202,6 +202,7 @@ fn mirror_history() {
             delta_bytes: None,
             literal_bytes: Some(4096),
             levels: Some(levels()),
+            noise_bytes: Some(8192),
             overhead_bytes: Some(1000),
             wire_bytes_sent: 500,
             wire_bytes_received: 4600,
@@ -216,7 +217,7 @@ fn mirror_history() {
             "referenced_bytes": null, "delta_bytes": null,
             "literal_bytes": 4096, "wire_bytes_sent": 500, "wire_bytes_received": 4600, "scan_seconds": 0.01,
             "set_aside": ["rescue-1"],
-            "levels": levels_as_json(), "overhead_bytes": 1000
+            "levels": levels_as_json(), "noise_bytes": 8192, "overhead_bytes": 1000
         }]),
     );
 }

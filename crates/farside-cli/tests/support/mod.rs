@@ -8,6 +8,7 @@ pub mod host;
 pub mod model;
 pub mod mounted;
 pub mod nbd;
+pub mod postgres;
 pub mod relay;
 pub mod small;
 

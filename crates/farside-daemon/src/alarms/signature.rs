@@ -8,11 +8,13 @@
 //!   the last [`HISTORY_MAX`] updates, and more than [`RATE_DEVIATIONS`] median deviations above it (of a normal distribution:
 //!   standard deviations).
 //! * **The reduction collapses.** The *saving* of an update is the part of its changed bytes that did not travel (0: nothing; a
-//!   reduction by four: 0.75). It is less than [`SAVING_LEFT`] of the median saving, and less than that of all but
-//!   [`SAVING_SELDOM`] of the updates. A mirror whose median saving is below [`SAVING_USUAL`] is never judged: ciphertext would look
-//!   like what it has always had.
-//! * **It is not what has happened before.** No earlier update saved as little at half of the rate or more: an archive that is
-//!   copied onto the volume each night is unusual once.
+//!   reduction by four: 0.75). What travelled as it is only because the line was faster than compressing, and does not look random,
+//!   counts as if half of it had travelled ([`PLAIN_SAVING`]): how busy a machine is must not look like an attack. The saving is less
+//!   than [`SAVING_LEFT`] of the median saving, and less than that of all but [`SAVING_SELDOM`] of the updates. A mirror whose median
+//!   saving is below [`SAVING_USUAL`] is never judged: ciphertext would look like what it has always had.
+//! * **It is not what has happened before.** No earlier updates in a row saved as little, at half of the rate or more, and changed half
+//!   as much together: an archive that is copied onto the volume each night is unusual once. A backup of 20 MB does not make everything
+//!   usual that comes as fast; but what a person has called usual is, in any amount.
 //!
 //! Unusual updates that follow each other are a *run*, whose bytes count together; small updates in between (below [`JUDGED_LEAST`])
 //! neither belong to it nor end it. A run of [`suspected_bytes`] is suspected: a hundredth of the volume, at least 16 MiB, at most
@@ -50,8 +52,13 @@ const SAVING_USUAL: f64 = 0.25;
 const SAVING_LEFT: f64 = 1.0 / 3.0;
 /// The part of the updates that may have saved as little.
 const SAVING_SELDOM: f64 = 0.05;
-/// An earlier update at this part of the rate was like this one.
+/// The saving of bytes that would have compressed, had there been time: what they would have saved nobody knows. More than a third of
+/// any median, so that they never make an update unusual; and far from all, so that they hide no encryptor of as many bytes again.
+const PLAIN_SAVING: f64 = 0.5;
+/// Earlier updates at this part of the rate were like these,
 const LIKE_RATE: f64 = 0.5;
+/// if they changed this part of the bytes in a row.
+const LIKE_BYTES: f64 = 0.5;
 /// An update that began at once after another is not infinitely fast.
 const INTERVAL_LEAST: f64 = 1.0;
 /// Unusual updates that are remembered while they are suspected.
@@ -70,6 +77,8 @@ struct Figures {
     rate: f64,
     /// None of one that is too small to say.
     saving: Option<f64>,
+    /// A person has said that it is.
+    is_called_usual: bool,
 }
 
 /// An update that belongs to a run.
@@ -149,8 +158,12 @@ impl Watch {
     /// A person has said that what was suspected is usual.
     pub(crate) fn settle(&mut self) {
         self.is_suspected = false;
+        self.end_run(true);
+    }
+
+    fn end_run(&mut self, is_called_usual: bool) {
         for unusual in std::mem::take(&mut self.run) {
-            self.keep(unusual.figures);
+            self.keep(Figures { is_called_usual, ..unusual.figures });
         }
     }
 
@@ -168,7 +181,7 @@ impl Watch {
         };
         if !self.is_unusual(&figures, &usual) {
             if !self.is_suspected {
-                self.settle();
+                self.end_run(false);
             }
             self.keep(figures);
             return None;
@@ -178,7 +191,8 @@ impl Watch {
             self.run.push(Unusual { figures, since });
         }
         let bytes = self.run.iter().fold(0u64, |sum, unusual| sum.saturating_add(unusual.figures.bytes));
-        if self.is_suspected || bytes < suspected_bytes(volume_bytes) {
+        let is_like_before = LIKE_BYTES * bytes as f64 <= self.like_bytes(figures.rate, &usual) as f64;
+        if self.is_suspected || bytes < suspected_bytes(volume_bytes) || is_like_before {
             return None;
         }
         self.is_suspected = true;
@@ -221,11 +235,29 @@ impl Watch {
             && figures.rate > usual.rate + RATE_DEVIATIONS * usual.deviation;
         let is_incompressible =
             usual.saving >= SAVING_USUAL && saving < SAVING_LEFT * usual.saving && saving < usual.seldom;
-        let is_like = |before: &Figures| {
-            before.saving.is_some_and(|before| before < SAVING_LEFT * usual.saving)
-                && before.rate >= LIKE_RATE * figures.rate
-        };
-        is_fast && is_incompressible && !self.history.iter().any(is_like)
+        is_fast && is_incompressible
+    }
+
+    /// The most that earlier updates in a row changed which saved as little, if they were about as fast. Of what a person has called
+    /// usual there may be any amount.
+    fn like_bytes(&self, rate: f64, usual: &Usual) -> u64 {
+        let (mut most, mut bytes, mut fastest) = (0u64, 0u64, 0.0f64);
+        for before in &self.history {
+            if before.is_called_usual && before.rate >= LIKE_RATE * rate {
+                return u64::MAX;
+            }
+            match before.saving {
+                None => {}
+                Some(saving) if saving < SAVING_LEFT * usual.saving => {
+                    (bytes, fastest) = (bytes.saturating_add(before.bytes), fastest.max(before.rate));
+                }
+                Some(_) => (bytes, fastest) = (0, 0.0),
+            }
+            if fastest >= LIKE_RATE * rate {
+                most = most.max(bytes);
+            }
+        }
+        most
     }
 }
 
@@ -242,12 +274,15 @@ fn figures(report: &TransferReport, began: Timestamp) -> Figures {
     let bytes = report.changed_bytes.saturating_add(report.resumed_bytes);
     // Without what a step cost that had to be brought once more, where that is known.
     let (whole, travelled) = match &report.levels {
-        Some(levels) => (levels.in_bytes(), levels.out_bytes()),
-        None => (report.changed_bytes, report.wire_bytes_received),
+        Some(levels) => {
+            let spared = levels.plain_bytes() as f64 * PLAIN_SAVING;
+            (levels.in_bytes(), levels.out_bytes() as f64 - spared)
+        }
+        None => (report.changed_bytes, report.wire_bytes_received as f64),
     };
-    let saving = (whole >= JUDGED_LEAST).then(|| 1.0 - travelled as f64 / whole as f64);
+    let saving = (whole >= JUDGED_LEAST).then(|| 1.0 - travelled / whole as f64);
     let seconds = report.started_at.seconds_since(began).max(INTERVAL_LEAST);
-    Figures { bytes, rate: bytes as f64 / seconds, saving }
+    Figures { bytes, rate: bytes as f64 / seconds, saving, is_called_usual: false }
 }
 
 /// Of at least one value; sorts them.

@@ -35,6 +35,8 @@ use crate::site::Site;
 
 /// Snapshots of one request: one record of the pool freezes them all.
 const TOGETHER_MAX: usize = 1024;
+/// Times that a list is begun anew because a snapshot went meanwhile.
+const LISTINGS_MAX: usize = 8;
 /// Bytes of a difference that wait for the client.
 const DIFFERENCE_BUFFER_BYTES: usize = 256 << 10;
 /// A client that takes nothing of a difference for so long is given up.
@@ -75,8 +77,25 @@ async fn list(State(site): Shared, Path((pool, volume)): Path<(String, String)>)
     Ok(Json(site.blocking.run(move || of_volume(&pool, &name, until)).await?))
 }
 
-/// The snapshots of a volume, with what each refers to and holds alone as far as that is counted `until` then.
+/// The snapshots of a volume at one moment, with what each refers to and holds alone as far as that is counted `until` then.
 fn of_volume(pool: &Arc<Pool>, volume: &VolumeName, until: Instant) -> Result<Vec<Snapshot>, ErrorBody> {
+    // A mirror deletes its own as it goes on. Where the only one goes while the list is made, the one that took its place is not on
+    // it, and a replica would seem to have lost its content.
+    for _ in 0..LISTINGS_MAX {
+        let (listed, is_whole) = list_of_volume(pool, volume, until)?;
+        if is_whole {
+            return Ok(listed);
+        }
+    }
+    Ok(list_of_volume(pool, volume, until)?.0)
+}
+
+/// The same, and whether all of them were there until the end.
+fn list_of_volume(
+    pool: &Arc<Pool>,
+    volume: &VolumeName,
+    until: Instant,
+) -> Result<(Vec<Snapshot>, bool), ErrorBody> {
     let keepers = keepers_of(pool, volume)?;
     let snapshots = pool.snapshots(&volume.volume).map_err(Failure::into_error_body)?;
     let counter = Counter::until(Arc::clone(pool), &volume.volume, until);
@@ -89,8 +108,11 @@ fn of_volume(pool: &Arc<Pool>, volume: &VolumeName, until: Instant) -> Result<Ve
             ..document(pool, &keepers, volume, snapshot)?
         })
     });
-    // A mirror deletes its own as it goes on: what went while the list is made is simply not on it.
-    documents.filter(|d| !matches!(d, Err(error) if error.code == ErrorCode::NotFound)).collect()
+    let listed: Vec<Snapshot> = documents
+        .filter(|d| !matches!(d, Err(error) if error.code == ErrorCode::NotFound))
+        .collect::<Result<_, _>>()?;
+    let is_whole = listed.len() == snapshots.len();
+    Ok((listed, is_whole))
 }
 
 fn document(

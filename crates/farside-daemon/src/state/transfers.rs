@@ -149,6 +149,7 @@ mod tests {
                 delta: Level { in_bytes: 30, out_bytes: 3 },
                 compressed: Level { in_bytes: 40, out_bytes: 4 },
                 raw: Level { in_bytes: 50, out_bytes: 5 },
+                noise_bytes: Some(20),
             }),
             wire_bytes_sent: 7,
             wire_bytes_received: 8,

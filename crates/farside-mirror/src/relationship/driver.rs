@@ -461,6 +461,11 @@ impl Driver {
         if self.is_waiting_for_room().await {
             return;
         }
+        // An objective says when the next update begins once this one is published; if it fails, there is another tick soon. Without
+        // this one that takes long is followed by another at once, which brings little and takes the line from others.
+        if self.objective().is_some() && matches!(self.state.work, Work::Running { .. }) {
+            return;
+        }
         // A first copy that a person asked for and a restart or a long outage cut off: the schedule takes it up again.
         let is_cut_off = !self.state.initialized && self.has_staged().await;
         let event = if is_cut_off { Event::AskInitialize } else { Event::Tick };

@@ -69,6 +69,9 @@ pub struct Levels {
     pub compressed: Level,
     /// See [`LevelKind::Raw`].
     pub raw: Level,
+    /// Of the raw ones: bytes that look encrypted or packed already. None if there was nothing raw, or if a version counted them that
+    /// did not look.
+    pub noise_bytes: Option<u64>,
 }
 
 impl Levels {
@@ -104,6 +107,9 @@ impl Levels {
         self.of_mut(kind).add(Level { in_bytes: frame.in_bytes, out_bytes: frame.out_bytes });
         let repeated = Level { in_bytes: frame.repeat_in_bytes, out_bytes: frame.repeat_out_bytes };
         self.repeat.add(repeated);
+        if kind == LevelKind::Raw {
+            self.add_noise(frame.noise_bytes);
+        }
     }
 
     /// Adds what another step brought.
@@ -111,6 +117,18 @@ impl Levels {
         for kind in LevelKind::ALL {
             self.of_mut(kind).add(other.of(kind));
         }
+        if let Some(bytes) = other.noise_bytes {
+            self.add_noise(bytes);
+        }
+    }
+
+    fn add_noise(&mut self, bytes: u64) {
+        self.noise_bytes = Some(self.noise_bytes.unwrap_or(0).saturating_add(bytes));
+    }
+
+    /// Raw bytes that would have compressed: the link was faster. None of it where nobody looked.
+    pub fn plain_bytes(&self) -> u64 {
+        self.noise_bytes.map_or(0, |noise| self.raw.in_bytes.saturating_sub(noise))
     }
 
     /// Bytes of the volume on all of them.
@@ -134,12 +152,14 @@ mod tests {
             level: FrameLevel::Delta,
             in_bytes: 8192,
             out_bytes: 100,
+            noise_bytes: 0,
             repeat_in_bytes: 4096,
             repeat_out_bytes: 3,
         };
         let mut step = Levels::default();
         step.add_frame(&frame);
-        frame.level = FrameLevel::Raw;
+        assert_eq!((step.noise_bytes, step.plain_bytes()), (None, 0));
+        frame = FrameStats { level: FrameLevel::Raw, noise_bytes: 4096, ..frame };
         step.add_frame(&frame);
         assert_eq!(step.delta, Level { in_bytes: 8192, out_bytes: 100 });
         assert_eq!(step.repeat, Level { in_bytes: 8192, out_bytes: 6 });
@@ -148,6 +168,7 @@ mod tests {
         let mut all = Levels { known: Level { in_bytes: u64::MAX, out_bytes: 1 }, ..Levels::default() };
         all.known.add(Level { in_bytes: 1, out_bytes: 1 });
         all.add(&step);
+        assert_eq!((all.noise_bytes, all.plain_bytes()), (Some(4096), 4096));
         assert_eq!(all.known, Level { in_bytes: u64::MAX, out_bytes: 2 });
         assert_eq!((all.in_bytes(), all.out_bytes()), (u64::MAX, 208));
     }

@@ -32,7 +32,7 @@ impl Driver {
         }
     }
 
-    fn objective(&self) -> Option<Duration> {
+    pub(super) fn objective(&self) -> Option<Duration> {
         match self.relationship.schedule {
             Schedule::Objective(objective) => Some(objective),
             _ => None,
