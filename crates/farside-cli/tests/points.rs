@@ -70,6 +70,12 @@ fn a_replica_keeps_what_its_retention_names() {
     write(a, 20);
     b.ok("mirror update q/v");
     eventually("it goes on", || snapshots(b, "q/v").len() == 4);
+    // Once hosts write there nothing rotates, and its floor keeps nothing from a person.
+    let floor = names(b, "q/v")[2].clone();
+    assert!(b.fails(4, &format!("snapshot delete q/v@{floor} --yes")).contains("floor"));
+    b.ok("mirror break q/v --yes");
+    b.ok(&format!("snapshot delete q/v@{floor} --yes"));
+    b.ok("mirror resync q/v --yes");
     // With none, what is there stays.
     b.ok("mirror set q/v --keep none");
     assert_eq!(status(b, "q/v")["retention"], Value::Null);

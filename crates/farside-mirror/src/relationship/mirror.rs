@@ -240,8 +240,12 @@ impl Mirror {
         is_done.await.unwrap_or_else(|_| Err(gone()))
     }
 
-    /// Whether the retention keeps this point whatever happens, also if a person wants to delete it.
+    /// Whether the retention keeps this point whatever happens, also if a person wants to delete it. Of a mirror that is broken off it
+    /// keeps nothing from a person: nothing rotates there.
     pub async fn is_floor(&self, snapshot: Uuid) -> Result<bool, MirrorError> {
+        if self.status().state == State::BrokenOff {
+            return Ok(false);
+        }
         let Relationship { id, destination, retention, .. } = self.status().relationship;
         let engine = self.parts.engine.clone();
         let kept =
