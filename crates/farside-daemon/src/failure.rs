@@ -149,7 +149,7 @@ impl Failure for TransferError {
         match self {
             TransferError::Session(error) => error.into_error_body(),
             TransferError::Engine(error) => error.into_error_body(),
-            TransferError::State(_) | TransferError::OverBudget(_) => {
+            TransferError::State(_) | TransferError::GroupGivenUp(_) | TransferError::OverBudget(_) => {
                 ErrorBody::new(ErrorCode::Refused, message)
             }
             TransferError::RootMismatch { .. } | TransferError::IdentityClash { .. } => {

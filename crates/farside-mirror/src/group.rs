@@ -102,6 +102,7 @@ impl Groups {
         }
         let Some(key) = key else { return };
         let group = groups.entry(key.clone()).or_default();
+        // One that is quiesced ends what runs. Whoever is not looked at yet may be anything.
         let ends = matches!(member.stands, Some(Stands::BrokenOff | Stands::Resyncs | Stands::Swaps));
         let why = member.stands.filter(|_| ends).map(|stands| stands.why(&member.volume));
         group.members.insert(id, member);
@@ -152,8 +153,10 @@ impl Groups {
                 Found::Alone => return Ok(None),
                 Found::Place(place) => return Ok(Some(place)),
                 Found::Members(members) => {
+                    // Rather too early than too late: who asked before it is served by it.
+                    let taken_at = joining.clock.monotonic();
                     let moments = ask(self.engine.clone(), &joining, &members).await?;
-                    self.begin(&joining, moments);
+                    self.begin(&joining, moments, taken_at);
                 }
                 Found::Busy(ended) => {
                     let ended = ended.notified_owned();
@@ -203,15 +206,18 @@ impl Groups {
     }
 
     /// The source has named the moment: the update is under way, and the other members are told.
-    fn begin(&self, joining: &Joining<'_>, moments: BTreeMap<Uuid, GroupMoment>) {
+    fn begin(&self, joining: &Joining<'_>, moments: BTreeMap<Uuid, GroupMoment>, taken_at: Duration) {
         let mut groups = self.lock();
         let Some(group) = groups.get_mut(&joining.key) else { return };
-        // Who left meanwhile is not waited for.
+        // Who left meanwhile is not waited for; who stands by now keeps all, and is asked anew.
         let is_here = |id: &Uuid| group.members.get(id).is_some_and(|m| m.counts);
         let members: Vec<Uuid> = moments.keys().filter(|id| is_here(id)).copied().collect();
+        if members.iter().any(|id| group.members.get(id).is_some_and(|m| m.stands.is_some())) {
+            return;
+        }
         group.updates += 1;
         let round = Round::new(members.iter().copied());
-        let (number, taken_at) = (group.updates, joining.clock.monotonic());
+        let number = group.updates;
         group.update = Some(Update { number, round, moments, taken_at, waiting: BTreeMap::new() });
         for id in members.into_iter().filter(|id| *id != joining.id) {
             if let Some(member) = group.members.get(&id) {
@@ -239,6 +245,13 @@ impl Groups {
                 key.name
             )
         })
+    }
+
+    /// Whether the update of a mirror's group waits for it.
+    pub(crate) fn expects(&self, id: Uuid) -> bool {
+        let is_expected =
+            |group: &Group| group.update.as_ref().is_some_and(|update| update.round.is_expected(id));
+        self.lock().values().any(is_expected)
     }
 
     /// A member cannot bring its part: nothing of the update is published, and nobody waits for it.
@@ -305,7 +318,8 @@ impl Groups {
         if let Some((_, why)) = group.given_up.as_ref().filter(|(of, _)| *of == number) {
             return Err(why.clone());
         }
-        let update = Self::update(group, number).ok_or_else(over)?;
+        let update =
+            Self::update(group, number).filter(|update| update.round.is_expected(id)).ok_or_else(over)?;
         let (published, is_published) = oneshot::channel();
         update.waiting.insert(id, Waiting { brought: Arc::new(brought), published });
         let verdict = update.round.brought(id);

@@ -93,6 +93,9 @@ pub enum TransferError {
     /// The state forbids it.
     #[error("{0}")]
     State(String),
+    /// The update of its group was given up; what has arrived is right, and of use to the next one.
+    #[error("{0}")]
+    GroupGivenUp(String),
     /// A peer asks for more than its budgets allow.
     #[error("over a budget of the source: {0}")]
     OverBudget(String),

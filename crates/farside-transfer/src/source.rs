@@ -25,5 +25,5 @@ pub use encoders::{ENCODER_MEMORY, ENCODER_MEMORY_MIN, EncoderSettings};
 pub use prepare::Asked;
 pub use relationships::{KeptBase, SourceRelationships};
 pub use reserve::{reserve, reserve_together};
-pub use service::{Ended, Prepared, Served, Slot, Step, TransferSource, Wanted, refuse_stream};
+pub use service::{Acknowledged, Ended, Prepared, Served, Slot, Step, TransferSource, Wanted, refuse_stream};
 pub use similarity::{MemorySimilarityStore, SIMILARITY_BYTES_PER_TIB, Similarity, SimilarityStore};

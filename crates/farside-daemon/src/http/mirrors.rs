@@ -12,7 +12,8 @@ use farside_api::{
 };
 use farside_engine::VolumeName;
 use farside_link::{Priority, Window};
-use farside_mirror::{MirrorOptions, NewMirror, Retention};
+use farside_mirror::{MirrorOptions, NewMirror, Relationship, Retention};
+use farside_peer::PeerId;
 use serde::Deserialize;
 
 use super::error::{Body, Query};
@@ -90,6 +91,7 @@ async fn create(State(site): Shared, Body(request): Body<CreateMirror>) -> Answe
     .unwrap_or_default();
     let retention = retention(request.retention.as_deref())?.unwrap_or_default();
     let group = group(request.group)?.flatten();
+    check_group(&site, group.as_deref(), peer, &destination)?;
     let connections = site.exports.connections_to(&destination).all();
     if connections > 0 {
         // Data under a mounted file system never changes by itself.
@@ -132,6 +134,8 @@ async fn set(
     )?;
     let retention = retention(request.retention.as_deref())?;
     let group = group(request.group)?;
+    let known = mirror.status().relationship;
+    check_group(&site, group.as_ref().and_then(Option::as_deref), known.peer, &known.destination)?;
     let before = mirror.status().relationship.options;
     let options = options_after(before.clone(), request.link)?;
     if options != before {
@@ -162,6 +166,32 @@ fn group(name: Option<String>) -> Result<Option<Option<String>>, ErrorBody> {
             Err(ErrorBody::new(ErrorCode::WrongUsage, format!("{name:?} cannot be the name of a group")))
         }
         name => Ok(name.map(|name| Some(name).filter(|name| !name.is_empty()))),
+    }
+}
+
+/// The mirrors of a group are of one site, and their replicas in one pool: only that is of one moment, and changes in one record.
+fn check_group(
+    site: &Site,
+    group: Option<&str>,
+    peer: PeerId,
+    destination: &VolumeName,
+) -> Result<(), ErrorBody> {
+    let Some(group) = group else { return Ok(()) };
+    let is_elsewhere = |r: &Relationship| {
+        r.group.as_deref() == Some(group) && (r.peer != peer || r.destination.pool != destination.pool)
+    };
+    let of = site.mirrors.statuses().into_iter().map(|status| status.relationship);
+    match of.into_iter().find(is_elsewhere) {
+        None => Ok(()),
+        Some(other) => Err(ErrorBody::new(
+            ErrorCode::Refused,
+            format!(
+                "group {group} is of mirrors from one site into pool {}, {} among them; {destination} is of another site or pool. \
+                 Nothing was changed",
+                other.destination.pool, other.destination
+            ),
+        )
+        .hint("choose another name for this group")),
     }
 }
 

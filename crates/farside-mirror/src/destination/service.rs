@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use super::endings::Endings;
 use crate::error::{MirrorError, blocking};
-use crate::group::Groups;
+use crate::group::{GroupKey, Groups, Member};
 use crate::limits::ANSWER_WAIT;
 use crate::links::{Links, ask_at_once};
 use crate::log::LogEntry;
@@ -108,6 +108,12 @@ impl Destination {
         let groups = Arc::new(Groups::new(parts.engine.clone()));
         let destination =
             Destination { parts, stop: CancellationToken::new(), groups, mirrors: Mutex::default() };
+        // All of them before the first begins: it would take those that are not there for none.
+        for relationship in &relationships {
+            if let Some(key) = GroupKey::of(relationship) {
+                destination.groups.enroll(relationship.id, Some(&key), Member::unknown(relationship));
+            }
+        }
         for relationship in relationships {
             let relationship = destination.as_the_pool_knows(relationship).await?;
             let volume = relationship.destination.clone();

@@ -41,6 +41,20 @@ pub(crate) struct Member {
     pub(crate) wake: Arc<Notify>,
 }
 
+impl Member {
+    /// One of which only the row of the database is known. Its driver says more.
+    pub(crate) fn unknown(relationship: &Relationship) -> Member {
+        Member {
+            volume: relationship.destination.clone(),
+            source: relationship.source.clone(),
+            role_change: relationship.role_change,
+            counts: true,
+            stands: Some(Stands::Unknown),
+            wake: Arc::default(),
+        }
+    }
+}
+
 /// What keeps a member from new updates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stands {
@@ -52,6 +66,8 @@ pub(crate) enum Stands {
     Resyncs,
     /// It changes its role.
     Swaps,
+    /// The pool has not said yet what it is.
+    Unknown,
 }
 
 impl Stands {
@@ -61,6 +77,7 @@ impl Stands {
             Stands::Quiesced => ("is quiesced", format!("farside mirror resume {volume}")),
             Stands::BrokenOff => ("is broken off", format!("farside mirror resync {volume}")),
             Stands::Resyncs => ("is to be resynced first", format!("farside mirror update {volume}")),
+            Stands::Unknown => ("cannot be looked at", format!("farside mirror status {volume} says why")),
             Stands::Swaps => ("changes roles with its source", format!("farside mirror swap {volume}")),
         };
         format!(

@@ -55,13 +55,13 @@ impl Together for Turn {
         self.has_arrived.cancel();
         let Place { key, number, id, .. } = &self.place;
         let published = self.groups.brought(key, *number, *id, brought);
-        let published = published.map_err(TransferError::State)?;
+        let published = published.map_err(TransferError::GroupGivenUp)?;
         // What is over cannot be taken back.
         let _takes_back = TakesBack(self);
         match published.await {
             Ok(Ok(name)) => Ok(name),
-            Ok(Err(why)) => Err(TransferError::State(why)),
-            Err(_) => Err(TransferError::Internal("the update of the group ended without a word".into())),
+            Ok(Err(why)) => Err(TransferError::GroupGivenUp(why)),
+            Err(_) => Err(TransferError::GroupGivenUp("the update of the group ended without a word".into())),
         }
     }
 

@@ -101,6 +101,8 @@ pub(super) struct Driver {
     is_asked_since: bool,
     /// Another member of its group has begun an update.
     group_wakes: Arc<Notify>,
+    /// When the queued transfer was asked for, on monotonic time.
+    asked_at: Duration,
     /// The next update that is queued goes without its group.
     is_alone: bool,
     /// A person has ended the transfer that runs.
@@ -162,6 +164,7 @@ impl Driver {
             is_for_person: false,
             is_asked_since: false,
             group_wakes: Arc::default(),
+            asked_at: Duration::ZERO,
             is_alone: false,
             is_aborted: false,
             room_wait: None,
@@ -203,7 +206,7 @@ impl Driver {
                 // Shown anew.
                 Ok(()) = self.heard.changed() => self.remember_told().await,
                 Ok(()) = overtaken.changed() => self.on_overtaken_change(),
-                () = group_wakes.notified() => self.due(RequestedBy::Group).await,
+                () = group_wakes.notified() => self.update_with_group().await,
                 () = self.parts.stop.cancelled() => break,
                 () = sleep(tick) => {
                     if self.ticker.poll(ClockReading::of(&*self.parts.clock)) {
@@ -451,7 +454,7 @@ impl Driver {
     }
 
     /// An update is due that no person has asked for.
-    async fn due(&mut self, by: RequestedBy) {
+    pub(super) async fn due(&mut self, by: RequestedBy) {
         if !self.is_probed || self.forgotten_fence.is_some() {
             self.probe().await;
         }
@@ -463,7 +466,9 @@ impl Driver {
         }
         // An objective says when the next update begins once this one is published; if it fails, there is another tick soon. Without
         // this one that takes long is followed by another at once, which brings little and takes the line from others.
-        if self.objective().is_some() && matches!(self.state.work, Work::Running { .. }) {
+        // Its group waits for it, whoever of it the objective is.
+        let is_running = matches!(self.state.work, Work::Running { .. });
+        if self.objective().is_some() && is_running && by != RequestedBy::Group {
             return;
         }
         // A first copy that a person asked for and a restart or a long outage cut off: the schedule takes it up again.

@@ -41,6 +41,8 @@ pub(super) struct Tables {
     pub(super) rates: Rates,
     /// By relationship: how many snapshots are kept for it, as far as that was seen since the start.
     pub(super) pins: HashMap<Uuid, usize>,
+    /// The snapshot that was taken for a transfer that has not begun.
+    pub(super) reserved: HashMap<Uuid, Uuid>,
     pub(super) keeping: Keeping,
     pub(super) ages: Ages,
     /// By relationship: which transfer was begun last. As many as of [`RoleChangesSeen`], and as long.

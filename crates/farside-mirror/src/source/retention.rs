@@ -242,7 +242,8 @@ impl Shared {
         let lock = self.registry.lock(relationship);
         let _lock = lock.lock().await;
         if !self.transfers.is_serving(relationship) {
-            self.keep_only(relationship, volume, keep).await;
+            let reserved = self.tables().reserved.get(&relationship).copied();
+            self.keep_only(relationship, volume, keep.into_iter().chain(reserved).collect()).await;
         }
     }
 

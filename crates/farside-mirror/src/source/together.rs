@@ -44,9 +44,12 @@ impl Shared {
         let wanted = members.clone();
         let moments =
             blocking(move || reserve_together(&*engine, &*clock, &wanted)).await.map_err(to_refusal)?;
-        for member in &members {
-            *self.tables().pins.entry(member.relationship).or_default() += 1;
+        let mut tables = self.tables();
+        for (member, moment) in members.iter().zip(&moments) {
+            *tables.pins.entry(member.relationship).or_default() += 1;
+            tables.reserved.insert(member.relationship, moment.snapshot);
         }
+        drop(tables);
         tracing::debug!(%peer, volumes = members.len(), "one moment of a group is taken for its update");
         Ok(ReservedTogether {
             created_at: moments.first().map_or(0, |moment| moment.created_at.0),

@@ -14,7 +14,7 @@ use farside_transfer::protocol::{
 };
 use farside_transfer::protocol::{convert, group};
 use farside_transfer::refusal::{over_budget, refusal};
-use farside_transfer::source::{Asked, Wanted, reserve};
+use farside_transfer::source::{Acknowledged, Asked, Wanted, reserve};
 use uuid::Uuid;
 
 use super::refusal::to_refusal;
@@ -181,7 +181,11 @@ impl Shared {
             }
         };
 
-        self.tables().pins.insert(relationship, prepared.pins());
+        {
+            let mut tables = self.tables();
+            tables.pins.insert(relationship, prepared.pins());
+            tables.reserved.remove(&relationship);
+        }
         // The right may have gone while the snapshot was taken: its frames would be refused.
         let upstream = match self.check_rights(peer, &volume) {
             Ok(()) => self.upstream(&volume).await,
@@ -251,7 +255,11 @@ impl Shared {
         blocking(move || reserve(&*engine, &*clock, &of, relationship, transfer))
             .await
             .map_err(to_refusal)?;
-        self.tables().pins.insert(relationship, kept + 1);
+        {
+            let mut tables = self.tables();
+            tables.pins.insert(relationship, kept + 1);
+            tables.reserved.insert(relationship, transfer);
+        }
         tracing::debug!(%transfer, %relationship, %peer, %volume, "a transfer waits for its turn at its destination: its snapshot is taken");
         Ok(Nothing {})
     }
@@ -364,10 +372,10 @@ impl Shared {
                 format!("the source does not know relationship {relationship}"),
             ));
         };
-        let kept = self
-            .transfers
-            .acknowledge(relationship, transfer, &volume, snapshot, content_root, further)
-            .await?;
+        // What comes late must not take what was taken since for the next transfer.
+        let reserved = self.tables().reserved.get(&relationship).copied();
+        let told = Acknowledged { snapshot, content_root, reserved, further };
+        let kept = self.transfers.acknowledge(relationship, transfer, &volume, told).await?;
         self.tables().pins.insert(relationship, kept);
         let known = SourceRelationship {
             base: Some(snapshot),
@@ -447,6 +455,7 @@ impl Shared {
             let released = tables.relationships.remove(&relationship);
             tables.locks.remove(&relationship);
             tables.pins.remove(&relationship);
+            tables.reserved.remove(&relationship);
             tables.begun.remove(&relationship);
             tables.lines_said.remove(&relationship);
             tables.unsaved.remove(&relationship);

@@ -222,9 +222,14 @@ async fn where_one_cannot_be_brought_nothing_is_published_and_each_says_why() {
     assert!(why.contains("q/b of the same group (shop) was not updated") && why.contains("aborted"), "{why}");
     assert_eq!(shown(&pair), [1; 3]);
     until("it goes on", || mirrors.iter().all(|m| m.status().state == State::Mirrored)).await;
-    // What had arrived is there.
-    let report = update(&mirrors[1]).await;
+    // What had arrived is there: only what the aborted one had not brought travels.
+    let wire = |name: &str| {
+        let mirror = pair.b.destination.mirror(&replica(name)).unwrap();
+        async move { update(&mirror).await }
+    };
+    let report = wire("a").await;
     assert_ok(&report);
+    assert!(report.resumed && report.changed_bytes == 0, "{report:?}");
     assert_eq!(shown(&pair), [2; 3]);
 }
 
@@ -370,6 +375,100 @@ async fn a_greedy_or_hostile_destination_gets_no_more_than_its_due() {
     stamp_all(&pair, 3);
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_ok(&update(&mirrors[1]).await);
+    assert_eq!(shown(&pair), [3; 3]);
+}
+
+/// Two have arrived when the site is stopped: what they brought is not published without the third.
+#[tokio::test(start_paused = true)]
+async fn a_site_that_stops_publishes_no_part() {
+    for seed in seeds(760, 6) {
+        let (mut pair, mirrors) = grouped(seed, slow(), Schedule::OnRequest).await;
+        stamp_all(&pair, 2);
+        let gate =
+            pair.a.fault_injector.hold(|body| matches!(body, Body::Begin(begin) if begin.volume == "p/b"));
+        let asked = mirrors[0].update(PATIENCE).await.unwrap();
+        gate.held().await;
+        until("two wait", || [0, 2].iter().all(|at| mirrors[*at].status().why.is_some())).await;
+        pair.b.destination.shut_down().await;
+        assert_eq!(shown(&pair), [1; 3]);
+        drop((asked, mirrors));
+        gate.open();
+        pair.crash_b(seed).await;
+        assert_eq!(shown(&pair), [1; 3]);
+        let mirror = pair.b.destination.mirror(&replica("c")).unwrap();
+        assert_ok(&update(&mirror).await);
+        assert_eq!(shown(&pair), [2; 3]);
+    }
+}
+
+/// A member that cannot begin now is not waited for: the update ends at once and says why.
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_for_one_that_cannot_begin() {
+    let (pair, mirrors) = grouped(770, slow(), Schedule::OnRequest).await;
+    stamp_all(&pair, 2);
+    // Quiesced while the source is asked for the moment.
+    let gate = pair.a.fault_injector.hold_answer(|body| matches!(body, Body::ReserveTogether(_)));
+    let asked = mirrors[0].update(PATIENCE).await.unwrap();
+    gate.held().await;
+    mirrors[1].quiesce().await.unwrap();
+    gate.open();
+    let refused = tokio::time::timeout(Duration::from_secs(30), asked.ended()).await.expect("nobody waits");
+    let why = refused.unwrap_err().to_string();
+    assert!(why.contains("q/b is quiesced"), "{why}");
+    mirrors[1].resume().await.unwrap();
+    // Quiesced while it runs: its retry is refused.
+    let gate = pair.a.fault_injector.hold(|body| matches!(body, Body::Begin(begin) if begin.volume == "p/b"));
+    let asked = mirrors[0].update(PATIENCE).await.unwrap();
+    gate.held().await;
+    mirrors[1].quiesce().await.unwrap();
+    pair.lose_session().await;
+    gate.open();
+    let ended = tokio::time::timeout(Duration::from_secs(600), asked.ended()).await.expect("nobody waits");
+    let is_published = ended.as_ref().is_ok_and(|report| report.result == TransferResult::Ok);
+    assert!(!is_published, "{ended:?}");
+    mirrors[1].resume().await.unwrap();
+    until("all rest", || mirrors.iter().all(|m| m.status().state == State::Mirrored)).await;
+    assert_eq!(shown(&pair), [1; 3]);
+    assert_ok(&update(&mirrors[2]).await);
+    assert_eq!(shown(&pair), [2; 3]);
+}
+
+/// Whoever asks while the moment is taken already gets a newer one.
+#[tokio::test(start_paused = true)]
+async fn an_update_covers_the_moment_of_asking() {
+    let (pair, mirrors) = grouped(771, slow(), Schedule::OnRequest).await;
+    stamp_all(&pair, 2);
+    let gate = pair.a.fault_injector.hold(|body| matches!(body, Body::Begin(begin) if begin.volume == "p/b"));
+    let first = mirrors[0].update(PATIENCE).await.unwrap();
+    gate.held().await;
+    stamp_all(&pair, 3);
+    let second = mirrors[1].update(PATIENCE).await.unwrap();
+    let third = mirrors[2].update(PATIENCE).await.unwrap();
+    gate.open();
+    assert_ok(&first.ended().await.unwrap());
+    assert_ok(&second.ended().await.unwrap());
+    assert_eq!(shown(&pair), [3; 3]);
+    assert_ok(&third.ended().await.unwrap());
+}
+
+/// The acknowledgement of one comes after the next moment was taken: that stays.
+#[tokio::test(start_paused = true)]
+async fn a_late_acknowledgement_takes_no_moment_away() {
+    let (pair, mirrors) = grouped(772, slow(), Schedule::OnRequest).await;
+    stamp_all(&pair, 2);
+    let gate =
+        pair.a.fault_injector.hold(|body| matches!(body, Body::Acknowledge(told) if told.volume == "p/b"));
+    let asked = mirrors[0].update(PATIENCE).await.unwrap();
+    gate.held().await;
+    assert_ok(&asked.ended().await.unwrap());
+    stamp_all(&pair, 3);
+    let begins =
+        pair.a.fault_injector.hold(|body| matches!(body, Body::Begin(begin) if begin.volume == "p/a"));
+    let asked = mirrors[0].update(PATIENCE).await.unwrap();
+    begins.held().await;
+    gate.release().await;
+    begins.open();
+    assert_ok(&asked.ended().await.unwrap());
     assert_eq!(shown(&pair), [3; 3]);
 }
 

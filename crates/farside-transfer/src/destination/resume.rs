@@ -117,7 +117,7 @@ pub(crate) enum Fate {
 /// from a peer that broke the protocol, is not touched again: else the same failure would come back for ever.
 pub(crate) fn fate(error: &TransferError) -> Fate {
     match error {
-        TransferError::Session(_) | TransferError::Aborted => Fate::Kept,
+        TransferError::Session(_) | TransferError::Aborted | TransferError::GroupGivenUp(_) => Fate::Kept,
         TransferError::Engine(EngineError::Io(_)) => Fate::Kept,
         // The newest version may be smaller than this one, and would never be reached through it.
         TransferError::Engine(EngineError::NoSpace { .. } | EngineError::OverQuota(_))
@@ -143,6 +143,7 @@ mod tests {
         for (error, expected) in [
             (TransferError::Session(SessionError::Lost("x".into())), Fate::Kept),
             (TransferError::Aborted, Fate::Kept),
+            (TransferError::GroupGivenUp("another one".into()), Fate::Kept),
             (TransferError::Engine(full), Fate::KeptForAnother),
             (failed("forbidden"), Fate::Kept),
             (failed("state"), Fate::Kept),

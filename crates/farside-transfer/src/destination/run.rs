@@ -227,6 +227,10 @@ impl Transfer {
         if let Some(last) = base {
             self.show(last).await?;
         }
+        if let Some(group) = self.together.as_ref().filter(|_| told.waiting == 0) {
+            // Where the moment was here before, nothing was published for it.
+            group.is_there();
+        }
         if report.content_root.is_none() {
             // Nothing to bring: the base is still the newest there is.
             report.incremental = plan.base_name;

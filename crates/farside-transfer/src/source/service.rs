@@ -52,6 +52,18 @@ pub struct Wanted {
     pub served_for_peer_max: usize,
 }
 
+/// What a destination has said that it shows.
+pub struct Acknowledged {
+    /// The snapshot.
+    pub snapshot: Uuid,
+    /// Its content root, as computed there.
+    pub content_root: ContentRoot,
+    /// What was taken here for the next transfer since.
+    pub reserved: Option<Uuid>,
+    /// What the destination keeps for others.
+    pub further: Vec<CandidateBase>,
+}
+
 /// The transfers of a site's volumes, as their source. One for each site.
 pub struct TransferSource {
     shared: Arc<Shared>,
@@ -155,8 +167,8 @@ impl TransferSource {
     }
 
     /// The destination of `transfer` has published `snapshot`: it is the base from now on. Of what the relationship had pinned
-    /// only that and what is still to travel stays, with what is `further` kept at the destination. Answers how many snapshots
-    /// that are.
+    /// only that, what is still to travel, and what is reserved for the next transfer stays, with what is kept further at the
+    /// destination. Answers how many snapshots that are.
     ///
     /// # Errors
     /// A refusal if a newer transfer of the relationship has begun, or the snapshot is another one here.
@@ -165,15 +177,14 @@ impl TransferSource {
         relationship: Uuid,
         transfer: Uuid,
         volume: &VolumeName,
-        snapshot: Uuid,
-        content_root: ContentRoot,
-        further: Vec<CandidateBase>,
+        told: Acknowledged,
     ) -> Result<usize, Refusal> {
+        let Acknowledged { snapshot, content_root, reserved, further } = told;
         // Snapshots of the same transfer that are still to travel keep their pins.
         let travelling =
             self.shared.serving().get(&transfer).filter(|s| s.relationship == relationship).cloned();
         let travelling = travelling.and_then(|s| s.plan.get().cloned());
-        let mut keep = vec![snapshot];
+        let mut keep: Vec<Uuid> = std::iter::once(snapshot).chain(reserved).collect();
         if let Some(plan) = travelling {
             keep.extend(plan.steps.iter().map(|s| s.uuid).skip_while(|uuid| *uuid != snapshot));
         }

@@ -81,10 +81,6 @@ impl Driver {
         if self.losses > 0 {
             again = Some(RequestedBy::Retry);
         }
-        if event == Event::Failed && again.is_none() {
-            let why = self.why.clone().unwrap_or_else(|| "its transfer was ended".into());
-            self.fails_its_group(&why);
-        }
         if again.is_some() && action == Action::None {
             // What was asked for is asked for again: it waits for a session and its turn, and who asked goes on waiting.
             let event = if next.initialized { Event::AskUpdate } else { Event::AskInitialize };
@@ -114,6 +110,9 @@ impl Driver {
         }
         if crossed {
             self.has_crossed().await;
+        }
+        if !is_queued {
+            self.settle_with_group(event == Event::Done).await;
         }
         // Who is notified of the end sees it in the status too.
         self.publish();

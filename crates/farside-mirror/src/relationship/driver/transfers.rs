@@ -55,6 +55,7 @@ impl Driver {
     pub(super) fn enqueue(&mut self, kind: TransferKind) {
         self.ports.progress.send_replace(Some(Progress::waiting(kind)));
         self.note_asked();
+        self.asked_at = self.parts.clock.monotonic();
         let (deadline, clock) = (self.deadline(), self.parts.clock.clone());
         self.is_asked_since = false;
         let id = self.new_id();
@@ -122,12 +123,14 @@ impl Driver {
         // Whoever asked while it waited is served with a point that is as new as that.
         let reserved = ready.reserved.filter(|_| kind == TransferKind::Update && !self.is_asked_since);
         let turn = ready.turn.filter(|_| kind == TransferKind::Update).map(Arc::new);
-        if self.is_asked_since
-            && turn.is_some()
+        let is_older = turn.as_ref().is_some_and(|turn| turn.taken_at() < self.asked_at);
+        if turn.is_some()
+            && (self.is_asked_since || is_older && !self.waiting.is_empty())
             && let Work::Running { again, .. } = &mut self.state.work
         {
-            // The moment of the group is older than that.
+            // The moment of the group is older than that: who asked is served by the next one.
             *again = true;
+            self.waiting_next.append(&mut self.waiting);
         }
         self.note_begun(turn.as_ref().map(|turn| turn.taken_at()).or(reserved.map(|(_, at)| at)));
         let id = reserved.map_or_else(|| self.new_id(), |(id, _)| id);
@@ -224,6 +227,8 @@ impl Driver {
     }
 
     pub(super) fn rest(&mut self) {
+        // Before it leaves the group, which would then publish what the others have brought.
+        self.fails_its_group("its mirror was stopped");
         self.ports.progress.send_replace(None);
         if self.state.work != Work::BrokenOff {
             self.state.work = Work::Idle;

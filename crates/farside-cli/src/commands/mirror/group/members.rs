@@ -80,7 +80,10 @@ pub(super) async fn consent<Q: Serialize>(
 
 pub(super) async fn members(context: &Context, group: &str) -> Result<Vec<Member>, ErrorBody> {
     let mirrors: Vec<Mirror> = context.client.get(&["mirrors"]).await?;
-    let is_member = |m: &Mirror| m.role == Role::Destination && m.group.as_deref() == Some(group);
+    // One that has no first copy yet is not updated with the others, and has nothing to be used.
+    let has_version = |m: &Mirror| !matches!(m.state, MirrorState::Uninitialized | MirrorState::Initializing);
+    let is_member =
+        |m: &Mirror| m.role == Role::Destination && m.group.as_deref() == Some(group) && has_version(m);
     let mut members = Vec::new();
     for mirror in mirrors.into_iter().filter(is_member) {
         let mut member = Member { mirror, snapshots: Vec::new() };
