@@ -12,8 +12,8 @@ use super::shared::Shared;
 use crate::error::blocking;
 
 impl Shared {
-    /// What a greedy destination can keep this way is one snapshot for each relationship beside its bases: what it had reserved before
-    /// goes first.
+    /// What a greedy destination can keep this way is one snapshot for each relationship, beside its base and one of those pinned for it
+    /// already that it says it shows: what else it had reserved before goes first.
     pub(super) async fn reserve_together(
         &self,
         peer: PeerId,
