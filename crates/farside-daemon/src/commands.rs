@@ -5,12 +5,15 @@ use std::io;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process_group};
-use serde::{Deserialize, Serialize};
+use rustix::process::{Pid, Signal, getpgid, kill_process_group};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
+/// The variable in which a command and all that it starts have the mark of their run. It is there from their first instruction, so
+/// there is no moment in which one runs that cannot be found after a kill of the daemon.
+const MARK_VARIABLE: &str = "FARSIDE_RUN";
 /// How much is kept of what a command writes to standard error. All of it is read: a pipe that nobody reads ends the command.
 const SAID_BYTES_MAX: usize = 1024;
 /// How long it is read after the command has ended: something that it started may have it open for ever.
@@ -35,14 +38,6 @@ pub(crate) enum Ended {
     Failed(ExitStatus, String),
 }
 
-/// A process, as it can be found again after the daemon was killed: ids of processes are used again, moments of their start are not.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) struct Leader {
-    pid: u32,
-    /// In ticks since the machine's start.
-    started: u64,
-}
-
 impl Running {
     /// Begins it in a process group of its own.
     pub(crate) fn begin(command: &mut Command) -> io::Result<Running> {
@@ -55,12 +50,6 @@ impl Running {
             .spawn()?;
         let group = Group(child.id());
         Ok(Running { child, group })
-    }
-
-    /// None: it has ended already.
-    pub(crate) fn leader(&self) -> Option<Leader> {
-        let pid = self.child.id()?;
-        Some(Leader { pid, started: started(pid)? })
     }
 
     /// Hands it `input` on its standard input, and waits for it: so long at most, and until `stop`.
@@ -116,23 +105,28 @@ impl Running {
     }
 }
 
-impl Leader {
-    /// Kills it with its group if it still runs. Answers whether it did.
-    pub(crate) fn kill(self) -> bool {
-        let runs = started(self.pid) == Some(self.started);
-        if runs {
-            Group(Some(self.pid)).kill();
-        }
-        runs
-    }
+/// A command that can be found again by `mark` after the daemon was killed.
+pub(crate) fn marked(command: &mut Command, mark: Uuid) -> &mut Command {
+    command.env(MARK_VARIABLE, mark.to_string())
 }
 
-/// When a process started, in ticks since the machine's start: the 22nd word of its `stat` (proc(5)).
-fn started(pid: u32) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The second word is its name in parentheses, and may have any characters.
-    let (_, after_name) = stat.rsplit_once(')')?;
-    after_name.split_ascii_whitespace().nth(19)?.parse().ok()
+/// Kills the command that a killed daemon left running under `mark`, with its group. What has left the group, or goes on in it after the
+/// command has ended, was meant to. Answers whether there was one.
+pub(crate) fn kill_left(mark: Uuid) -> bool {
+    let word = format!("{MARK_VARIABLE}={mark}");
+    let Ok(processes) = std::fs::read_dir("/proc") else { return false };
+    let pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
+    let is_it = |pid: &u32| {
+        // Those of other users cannot be read, nor killed.
+        let Ok(variables) = std::fs::read(format!("/proc/{pid}/environ")) else { return false };
+        let is_marked = variables.split(|byte| *byte == 0).any(|variable| variable == word.as_bytes());
+        let pid = i32::try_from(*pid).ok().and_then(Pid::from_raw);
+        is_marked && getpgid(pid).ok() == pid
+    };
+    let mut left = pids.filter(is_it).peekable();
+    let is_any = left.peek().is_some();
+    left.for_each(|pid| Group(Some(pid)).kill());
+    is_any
 }
 
 /// Reads to the end, and keeps the beginning.
@@ -192,15 +186,23 @@ mod tests {
     #[tokio::test]
     async fn one_that_nobody_wants_any_more_ends_at_once_and_one_of_before_is_found_again() {
         let stop = CancellationToken::new();
+        let mark = Uuid::new_v4();
+        let begin = |script: &str| {
+            Running::begin(marked(Command::new("/bin/sh").args(["-c", script]), mark)).unwrap()
+        };
         let running = begin("sleep 600 & wait");
-        let leader = running.leader().unwrap();
         stop.cancel();
         assert!(matches!(running.end(b"", LONG, &stop).await, Err(Ended::Stopped)));
-        assert!(!leader.kill(), "it is gone");
-        let other = begin("exec sleep 600");
-        let leader = other.leader().unwrap();
-        assert!(!Leader { started: leader.started + 1, ..leader }.kill(), "another process has its id now");
-        assert!(leader.kill());
-        assert!(matches!(other.end(b"", LONG, &CancellationToken::new()).await, Err(Ended::Failed(..))));
+        assert!(!kill_left(mark), "it is gone");
+        let (one, other) = (begin("exec sleep 600"), begin("sleep 600; sleep 600"));
+        assert!(!kill_left(Uuid::new_v4()), "nobody has this mark");
+        assert!(kill_left(mark));
+        for left in [one, other] {
+            assert!(matches!(left.end(b"", LONG, &CancellationToken::new()).await, Err(Ended::Failed(..))));
+        }
+        // What it leaves behind on purpose, a session of a database for example, is not its command.
+        let behind = begin("sleep 60 >/dev/null 2>&1 & exit 0");
+        behind.end(b"", LONG, &CancellationToken::new()).await.unwrap();
+        assert!(!kill_left(mark));
     }
 }

@@ -30,7 +30,7 @@ use self::hooks::{Hook, Hooks};
 use self::taking::{Taken, kept, leave, look, rotate, take_now};
 use self::turns::{Turn, Turns};
 use crate::blocking::Blocking;
-use crate::commands::Leader;
+use crate::commands::kill_left;
 use crate::convert;
 use crate::failure::Failure;
 use crate::pools::Pools;
@@ -199,7 +199,7 @@ impl SnapshotSchedules {
     /// Thaws what was frozen by a command that nobody has in hand any more. Answers what went wrong.
     async fn thaw_of_before(&self, volume: Uuid) -> Option<String> {
         let frozen = self.entries.lock().get(&volume).and_then(|entry| entry.kept.frozen.clone())?;
-        if frozen.leader.is_some_and(Leader::kill) {
+        if frozen.mark.is_some_and(kill_left) {
             tracing::warn!(
                 hook = frozen.hook,
                 "a command that freezes was left running; it is killed, and what it froze thawed"
@@ -334,16 +334,11 @@ impl SnapshotSchedules {
     }
 
     async fn freeze(&self, entry: &Entry, name: &str, hook: &Hook, turn: &Turn) -> Result<(), String> {
-        let frozen = |leader| Frozen { hook: name.to_owned(), volumes: entry.names(), leader };
-        // First: what a crash leaves frozen is thawed at the next start.
-        self.change(entry.kept.volume, |kept| kept.frozen = Some(frozen(None))).await;
-        let step = hook.begin_freeze(&entry.names())?;
-        let leader = step.leader();
-        let ((), ended) = tokio::join!(
-            self.change(entry.kept.volume, |kept| kept.frozen = Some(frozen(leader))),
-            step.end(turn.unwanted())
-        );
-        ended
+        let mark = Uuid::new_v4();
+        let frozen = Frozen { hook: name.to_owned(), volumes: entry.names(), mark: Some(mark) };
+        // First: what a crash leaves frozen, or freezing, is found and thawed at the next start.
+        self.change(entry.kept.volume, |kept| kept.frozen = Some(frozen)).await;
+        hook.begin_freeze(&entry.names(), mark)?.end(turn.unwanted()).await
     }
 
     /// Of one volume, or of all.

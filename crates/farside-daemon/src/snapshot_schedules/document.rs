@@ -5,7 +5,6 @@ use farside_mirror::{ClockReading, Retention, Schedule, Ticker};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::commands::Leader;
 use crate::convert;
 use crate::state::SnapshotScheduleRow;
 
@@ -36,8 +35,8 @@ pub(super) struct Frozen {
     pub(super) hook: String,
     /// The volumes that it was told.
     pub(super) volumes: Vec<String>,
-    /// The command that freezes, which may still run after the daemon was killed.
-    pub(super) leader: Option<Leader>,
+    /// Of the command that freezes, which may still run after the daemon was killed.
+    pub(super) mark: Option<Uuid>,
 }
 
 /// Another volume of a timetable.

@@ -7,8 +7,9 @@ use std::time::Duration;
 use serde::Deserialize;
 use tokio::process::Command;
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
-use crate::commands::{Ended, Leader, Running};
+use crate::commands::{Ended, Running, marked};
 use crate::error::DaemonError;
 
 /// How long a command may take unless the file says otherwise: hosts stand still meanwhile.
@@ -77,12 +78,12 @@ impl HookTable {
 }
 
 impl Hook {
-    /// Begins to freeze.
+    /// Begins to freeze, by a command that can be found again by `mark`.
     ///
     /// # Errors
     /// Why it could not.
-    pub(crate) fn begin_freeze(&self, volumes: &[String]) -> Result<Step, String> {
-        begin("freeze", &self.freeze, self.timeout, volumes)
+    pub(crate) fn begin_freeze(&self, volumes: &[String], mark: Uuid) -> Result<Step, String> {
+        begin("freeze", &self.freeze, self.timeout, volumes, Some(mark))
     }
 
     /// Thaws; whatever became of freezing. Nothing interrupts it but its time-out.
@@ -90,7 +91,7 @@ impl Hook {
     /// # Errors
     /// Why it did not.
     pub(crate) async fn thaw(&self, volumes: &[String]) -> Result<(), String> {
-        begin("thaw", &self.thaw, self.timeout, volumes)?.end(&CancellationToken::new()).await
+        begin("thaw", &self.thaw, self.timeout, volumes, None)?.end(&CancellationToken::new()).await
     }
 }
 
@@ -104,11 +105,6 @@ pub(crate) struct Step {
 }
 
 impl Step {
-    /// None: nothing runs.
-    pub(crate) fn leader(&self) -> Option<Leader> {
-        self.running.as_ref()?.leader()
-    }
-
     /// Waits for its end, or ends it.
     ///
     /// # Errors
@@ -130,6 +126,7 @@ fn begin(
     command: &[String],
     timeout: Duration,
     volumes: &[String],
+    mark: Option<Uuid>,
 ) -> Result<Step, String> {
     let Some((program, arguments)) = command.split_first() else {
         return Ok(Step { what, program: String::new(), timeout, running: None });
@@ -138,6 +135,9 @@ fn begin(
     let mut command = Command::new(program);
     // Names have no spaces.
     command.args(arguments).env("FARSIDE_VOLUME", first).env("FARSIDE_VOLUMES", volumes.join(" "));
+    if let Some(mark) = mark {
+        marked(&mut command, mark);
+    }
     let running = Running::begin(&mut command)
         .map_err(|error| format!("{what} could not begin: {program}: {error}"))?;
     Ok(Step { what, program: program.clone(), timeout, running: Some(running) })
@@ -178,7 +178,7 @@ mod tests {
         };
         let volumes = ["p/v".to_owned(), "p/w".to_owned()];
         let freeze = |words: &[&str]| {
-            let begun = hook(words).begin_freeze(&volumes);
+            let begun = hook(words).begin_freeze(&volumes, Uuid::new_v4());
             async move { begun?.end(&CancellationToken::new()).await }
         };
         freeze(&["/bin/sh", "-c", "test \"$FARSIDE_VOLUME $FARSIDE_VOLUMES\" = 'p/v p/v p/w'"])

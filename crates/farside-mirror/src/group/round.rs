@@ -162,6 +162,8 @@ mod tests {
                         Verdict::Over => {
                             over += 1;
                             assert!(next.members.values().all(|stage| *stage == Stage::There), "{next:?}");
+                            // Nothing happens to it any more: there is no such round now.
+                            continue;
                         }
                     }
                     if round.is_publishing {
