@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// Whether connections are optimised.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum AcceleratorState {
     /// They are.
@@ -17,6 +18,7 @@ pub enum AcceleratorState {
 
 /// Whether a peer's accelerator can be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum AcceleratorPeerState {
     /// There is a session with it.
@@ -27,6 +29,7 @@ pub enum AcceleratorPeerState {
 
 /// What is done for a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Acceleration {
     /// Transport, references and compression.
@@ -43,6 +46,7 @@ pub enum Acceleration {
 
 /// Why less is done for a connection than both sites' policies allow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Demotion {
     /// No paired accelerator was found on the way to the server.
@@ -65,6 +69,7 @@ pub enum Demotion {
 
 /// A peer's accelerator.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct AcceleratorPeer {
     /// What the peer is called here.
     pub name: String,
@@ -86,6 +91,7 @@ pub struct AcceleratorPeer {
 
 /// `GET /accelerator`. What is counted begins at 0 with the daemon.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct AcceleratorStatus {
     /// Whether connections are optimised.
     pub state: AcceleratorState,
@@ -161,6 +167,7 @@ pub struct AcceleratorStatus {
 
 /// What the connections of an application came to.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct AcceleratedApplication {
     /// What its policy calls it.
     pub application: String,
@@ -184,6 +191,7 @@ pub struct AcceleratedApplication {
 
 /// How many connections had less done for them, for one reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct DemotedConnections {
     /// The reason.
     pub reason: Demotion,
@@ -193,6 +201,7 @@ pub struct DemotedConnections {
 
 /// How long something took, as a histogram; begins at 0 with the accelerator's process.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct AcceleratorTimes {
     /// How often it happened.
     pub count: u64,
@@ -210,6 +219,7 @@ pub struct AcceleratorTimes {
 
 /// One connection.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct AcceleratedConnection {
     /// Who connected, `ADDR:PORT`.
     pub client: String,
@@ -243,6 +253,7 @@ pub struct AcceleratedConnection {
 
 /// Where a policy comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum PolicyOrigin {
     /// It was set with `POST /accelerator/policies`.
@@ -257,6 +268,7 @@ pub enum PolicyOrigin {
 
 /// A policy. The first that fits a connection holds for it; a list that is empty fits all.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct AcceleratorPolicy {
     /// As people call it.
     pub application: String,
@@ -276,6 +288,7 @@ pub struct AcceleratorPolicy {
 
 /// `POST /accelerator/policies`: sets a policy, for new connections. It comes before those of `farside.toml`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SetAcceleratorPolicy {
     /// As people call it; one that was set under that name is replaced.
@@ -301,6 +314,7 @@ pub struct SetAcceleratorPolicy {
 
 /// A port of this site whose connections end at a peer's side. Also `POST /accelerator/forwards`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct AcceleratorForward {
     /// Where this site listens, `ADDR:PORT`.
     pub listen: String,
@@ -312,6 +326,7 @@ pub struct AcceleratorForward {
 
 /// `POST /accelerator/up` and `/accelerator/plan`: what is absent stays as it is, or as `farside.toml` says.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct StartAccelerator {
     /// Interfaces towards this site's hosts; empty: nothing is intercepted.
@@ -336,6 +351,7 @@ pub struct StartAccelerator {
 
 /// What starting the accelerator would install.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct AcceleratorPlan {
     /// Interfaces towards this site's hosts; none: nothing is intercepted.
     pub lan: Vec<String>,
@@ -351,6 +367,7 @@ pub struct AcceleratorPlan {
 
 /// `POST /accelerator/connections/reset`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ResetConnection {
     /// The client's end, `ADDR:PORT`.
@@ -361,6 +378,7 @@ pub struct ResetConnection {
 
 /// `GET /accelerator/cache`: the chunk store, while the accelerator runs. What is counted begins at 0 with its process.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct AcceleratorCache {
     /// What it has, bytes.
     pub bytes: u64,
@@ -394,6 +412,7 @@ pub struct AcceleratorCache {
 
 /// `GET /accelerator/prepositions`: what a peer's chunk store is being filled with, ahead of time.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Preposition {
     /// As whoever asked for it calls it; several files may be of one job.
     pub job: String,
@@ -413,6 +432,8 @@ pub struct Preposition {
 
 /// `POST /accelerator/prepositions`, with the bytes as its body: a file. The daemon opens no file: whoever may read it sends it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::IntoParams))]
+#[cfg_attr(feature = "schema", into_params(parameter_in = Query))]
 #[serde(deny_unknown_fields)]
 pub struct PrepositionFile {
     /// See [`Preposition::job`]; up to 64 letters, digits and dashes.
@@ -429,6 +450,7 @@ pub struct PrepositionFile {
 
 /// `POST /accelerator/prepositions/volume`: the newest snapshot of a volume.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PrepositionVolume {
     /// See [`Preposition::job`].
@@ -442,6 +464,7 @@ pub struct PrepositionVolume {
 
 /// What a preposition came to, once all of it is there.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Prepositioned {
     /// See [`Preposition::what`].
     pub what: String,
@@ -455,6 +478,7 @@ pub struct Prepositioned {
 
 /// `POST /accelerator/cache/clear`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ClearCache {
     /// Only what has passed between this site and this peer; null: everything.

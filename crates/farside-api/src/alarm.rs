@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 /// How grave an alarm is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum AlarmSeverity {
     /// Somebody should look during the day.
@@ -26,6 +27,7 @@ impl AlarmSeverity {
 
 /// An alarm as it is listed.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Alarm {
     /// Its number at this site.
     pub id: String,
@@ -49,6 +51,7 @@ pub struct Alarm {
 
 /// What is told of an alarm.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum AlarmEvent {
     /// It began.
@@ -72,6 +75,7 @@ impl AlarmEvent {
 
 /// What a webhook and a command are told.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct AlarmNotice {
     /// What has happened.
     pub event: AlarmEvent,
@@ -86,6 +90,7 @@ pub struct AlarmNotice {
 
 /// What came of a test alarm on one way.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct AlarmTest {
     /// `log`, `webhook` or `command`.
     pub way: String,

@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 /// `POST /volumes/POOL/VOL/snapshots/SNAP/clone`: makes a writable volume that begins as the snapshot.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CloneSnapshot {
     /// The new volume, `POOL/NEW`, in the pool of the snapshot.
@@ -17,6 +18,7 @@ pub struct CloneSnapshot {
 
 /// `POST /mirrors/POOL/VOL/drill`: makes a writable volume of what the replica shows; its mirror goes on.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct StartDrill {
     /// The new volume, `POOL/NEW`; null: `POOL/VOL-drill-TIME`.
@@ -37,6 +39,7 @@ pub struct StartDrill {
 /// Which volume of a drill is renewed (`POST /drills/POOL/NEW/renew`), or deleted at the end of the drill (`…/end`). One that was renamed
 /// is found too; another that has its name by then is not touched: the drill is not found.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct DrillVolume {
     /// Its identity, as the drill's document has it.
     pub uuid: Uuid,
@@ -44,6 +47,7 @@ pub struct DrillVolume {
 
 /// A recovery drill.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Drill {
     /// The new volume, `POOL/NEW`.
     pub name: String,
@@ -70,6 +74,7 @@ pub struct Drill {
 
 /// A command that was run with a drill's volume, by the client.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct DrillRun {
     /// The command.
     pub command: String,
@@ -87,6 +92,7 @@ pub struct DrillRun {
 
 /// How a drill's command ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum DrillResult {
     /// With status 0.

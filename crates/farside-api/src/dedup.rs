@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// Whether a volume is deduplicated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum DedupState {
     /// It is not. What was shared before stays so.
@@ -17,6 +18,7 @@ pub enum DedupState {
 
 /// What is being done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum DedupPhase {
     /// The volume waits for others of its pool.
@@ -33,6 +35,7 @@ pub enum DedupPhase {
 
 /// `GET /volumes/POOL/VOL/dedup`; `GET /dedups`: of each volume that has, or had, deduplication.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Dedup {
     /// The volume, `POOL/VOL`.
     pub volume: String,
@@ -76,6 +79,7 @@ pub struct Dedup {
 
 /// `POST /volumes/POOL/VOL/dedup` begins it, or has it look at once at what changed; `POST /volumes/POOL/VOL/dedup/undo` undoes it.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct StartDedup {
     /// What it may read in a second: `64MiB/s`, or `unlimited`; null: as before, 64 MiB/s at first.

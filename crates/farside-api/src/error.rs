@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// What kind of failure; decides HTTP status and exit code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum ErrorCode {
     /// The request itself is wrong: a name that cannot be one, a size that is no multiple of 4096.
@@ -17,6 +18,12 @@ pub enum ErrorCode {
     Refused,
     /// A thing of that name is there already: refused, too.
     Exists,
+    /// Nobody is logged in, and no token that holds came along.
+    Unauthenticated,
+    /// Who asks may not do that.
+    Forbidden,
+    /// It was tried too often; later it may go.
+    TooManyRequests,
     /// The pool has no room.
     NoSpace,
     /// What was read is not what was written.
@@ -37,7 +44,10 @@ impl ErrorCode {
     pub fn http_status(self) -> u16 {
         match self {
             ErrorCode::WrongUsage => 400,
+            ErrorCode::Unauthenticated => 401,
+            ErrorCode::Forbidden => 403,
             ErrorCode::NotFound => 404,
+            ErrorCode::TooManyRequests => 429,
             ErrorCode::Refused | ErrorCode::Exists => 409,
             ErrorCode::NoSpace => 507,
             ErrorCode::PeerUnreachable | ErrorCode::PeerRefused => 502,
@@ -54,7 +64,10 @@ impl ErrorCode {
             ErrorCode::NotFound => 3,
             ErrorCode::Refused | ErrorCode::Exists => 4,
             ErrorCode::DaemonUnreachable => 5,
-            ErrorCode::NoSpace
+            ErrorCode::Unauthenticated
+            | ErrorCode::Forbidden
+            | ErrorCode::TooManyRequests
+            | ErrorCode::NoSpace
             | ErrorCode::Corrupt
             | ErrorCode::PeerUnreachable
             | ErrorCode::PeerRefused
@@ -65,6 +78,7 @@ impl ErrorCode {
 
 /// The failure itself.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ErrorBody {
     /// Its kind.
     pub code: ErrorCode,
@@ -99,6 +113,7 @@ impl std::error::Error for ErrorBody {}
 
 /// The document that carries a failure.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ErrorDocument {
     /// The failure.
     pub error: ErrorBody,

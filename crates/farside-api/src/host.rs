@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// A host as it is listed.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Host {
     /// What it is called.
     pub name: String,
@@ -25,6 +26,7 @@ pub struct Host {
 
 /// What a host may open: a volume, and to read its snapshots.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct HostRight {
     /// `POOL/VOL`, as it is called now.
     pub volume: String,
@@ -34,6 +36,7 @@ pub struct HostRight {
 
 /// A host, and what it has open.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct HostStatus {
     /// As it is listed.
     #[serde(flatten)]
@@ -47,6 +50,7 @@ pub struct HostStatus {
 
 /// An export that a host has open.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct HostExport {
     /// `POOL/VOL` or `POOL/VOL@SNAP`.
     pub export: String,
@@ -56,6 +60,7 @@ pub struct HostExport {
 
 /// `POST /hosts`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AddHost {
     /// What it will be called.
@@ -64,6 +69,7 @@ pub struct AddHost {
 
 /// A host that was added.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct AddedHost {
     /// As it is listed.
     #[serde(flatten)]
@@ -74,6 +80,7 @@ pub struct AddedHost {
 
 /// What a host proves itself with, PEM. Never printed by `Debug`.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct HostFiles {
     /// Of the authority by which the host knows the site.
     pub ca_certificate: String,
@@ -91,6 +98,7 @@ impl fmt::Debug for HostFiles {
 
 /// `POST /hosts/HOST/allow` and `…/deny`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct HostRights {
     /// `POOL/VOL` each.
@@ -102,6 +110,7 @@ pub struct HostRights {
 
 /// A host that may open a volume.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct VolumeHost {
     /// What it is called.
     pub host: String,

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// What was coded at one level.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Level {
     /// Bytes of the volume.
     pub in_bytes: u64,
@@ -14,6 +15,7 @@ pub struct Level {
 /// All levels. Their bytes in add up to `changed_bytes` and what was known; their bytes out and `overhead_bytes` to the
 /// wire bytes of both directions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Levels {
     /// The destination's own store had the content: only its fingerprint was named, and the source did not read it.
     pub known: Level,

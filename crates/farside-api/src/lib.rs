@@ -7,12 +7,14 @@
 //! * [`error`]: how a request fails, and which exit code that is.
 //! * [`pool`], [`volume`], [`snapshot`], [`clone`](mod@clone), [`peer`], [`host`], [`mirror`], [`alarm`], [`site`],
 //!   [`accelerator`]: the nouns.
+//! * [`access`]: who may do what over HTTPS, and who did.
 //! * [`levels`]: what travelled, by level.
 //! * [`operation`]: long work that goes on while nobody watches.
 //! * [`plan`]: what a destructive request would do.
 //! * [`size`]: sizes as people write them.
 
 pub mod accelerator;
+pub mod access;
 pub mod alarm;
 pub mod clone;
 pub mod dedup;
@@ -39,6 +41,10 @@ pub use accelerator::{
     AcceleratorStatus, AcceleratorTimes, ClearCache, DemotedConnections, Demotion, PolicyOrigin, Preposition,
     PrepositionFile, PrepositionVolume, Prepositioned, ResetConnection, SetAcceleratorPolicy,
     StartAccelerator,
+};
+pub use access::{
+    AccessRole, Account, AuditEntry, AuditPage, Confirmed, CreateAccount, CreateToken, CreatedToken, Login,
+    SetAccount, Token, WhoAmI,
 };
 pub use alarm::{Alarm, AlarmEvent, AlarmNotice, AlarmSeverity, AlarmTest};
 pub use clone::{CloneSnapshot, Drill, DrillResult, DrillRun, DrillVolume, StartDrill};
@@ -73,8 +79,8 @@ pub use snapshot::{
     Snapshot, SnapshotSchedule,
 };
 pub use support::{
-    AcceleratorConfiguration, AlarmConfiguration, BudgetConfiguration, Configuration, NbdConfiguration,
-    ReplicaConfiguration, Support, Versions, WireConfiguration,
+    AcceleratorConfiguration, AlarmConfiguration, ApiConfiguration, BudgetConfiguration, Configuration,
+    NbdConfiguration, ReplicaConfiguration, Support, Versions, WireConfiguration,
 };
 pub use throttle::{HeldBack, MirrorLink, SetMirrorLink, SetSite, SiteStatus, Throttle};
 pub use uuid::Uuid;

@@ -8,6 +8,7 @@ use crate::mirror::TransferKind;
 
 /// What happened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum LogEvent {
     /// A transfer was asked for.
@@ -38,6 +39,7 @@ pub enum LogEvent {
 
 /// Who asked for a transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum RequestedBy {
     /// A person, or a program that stands for one.
@@ -56,6 +58,7 @@ pub enum RequestedBy {
 
 /// A line, as `mirror log` lists it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct LogLine {
     /// When.
     pub at: Timestamp,

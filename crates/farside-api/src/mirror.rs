@@ -9,6 +9,7 @@ use crate::throttle::{MirrorLink, SetMirrorLink};
 
 /// State of a relationship.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum MirrorState {
     /// Nothing has been transferred yet.
@@ -29,6 +30,7 @@ pub enum MirrorState {
 
 /// Which side of a relationship this daemon is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
     /// It holds the replica, and owns the relationship.
@@ -39,6 +41,7 @@ pub enum Role {
 
 /// What a transfer is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum TransferKind {
     /// The first copy.
@@ -51,6 +54,7 @@ pub enum TransferKind {
 
 /// How far a transfer is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum TransferPhase {
     /// For its turn, or for a session.
@@ -71,6 +75,7 @@ pub enum TransferPhase {
 
 /// A transfer under way.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Transfer {
     /// What for.
     pub kind: TransferKind,
@@ -93,6 +98,7 @@ pub struct Transfer {
 
 /// What the source knows of a mirror that was broken off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum SourceHeard {
     /// Nothing, as far as is known here; `why` says why.
@@ -109,6 +115,7 @@ pub enum SourceHeard {
 
 /// Hosts went on elsewhere than at the source of a replica: what it brings is of the old original.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct SourceOvertaken {
     /// Where they went on: `PEER:POOL/VOL`, as the source calls it.
     pub by: String,
@@ -118,6 +125,7 @@ pub struct SourceOvertaken {
 
 /// A relationship as `mirror status` lists it.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Mirror {
     /// The relationship's id, the same on both sides.
     pub id: Uuid,
@@ -186,6 +194,7 @@ pub struct Mirror {
 
 /// A volume here was overtaken: its replica was broken off, and hosts may be writing there.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Overtaken {
     /// When the replica was broken off, by its site's clock.
     pub since: Timestamp,
@@ -215,6 +224,7 @@ pub struct Overtaken {
 
 /// How a transfer ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum TransferResult {
     /// Published.
@@ -227,6 +237,7 @@ pub enum TransferResult {
 
 /// A transfer that has ended, as `mirror history` lists it.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct TransferRecord {
     /// The transfer's id, the same on both sides.
     pub id: Uuid,
@@ -295,6 +306,7 @@ pub struct TransferRecord {
 
 /// A relationship as its source knows it, as `mirror destinations` lists it.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct MirrorDestination {
     /// The relationship's id, the same on both sides.
     pub id: Uuid,
@@ -337,6 +349,7 @@ pub struct MirrorDestination {
 
 /// A snapshot that is kept for a mirror at its source.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct KeptSnapshot {
     /// Its name.
     pub name: String,
@@ -348,6 +361,7 @@ pub struct KeptSnapshot {
 
 /// Why a snapshot is kept for a mirror at its source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum KeptFor {
     /// Both sides hold it: the next update is a difference from it.
@@ -363,6 +377,7 @@ pub enum KeptFor {
 
 /// That a base was released.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Released {
     /// When.
     pub at: Timestamp,
@@ -372,6 +387,7 @@ pub struct Released {
 
 /// What a peer uses of its budgets, and what it may use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct BudgetUse {
     /// Transfers that are being served.
     pub transfers: u64,
@@ -400,6 +416,7 @@ fn is_known() -> bool {
 
 /// `POST /mirrors`: makes a relationship, and the destination volume if it is not there.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CreateMirror {
     /// `PEER:POOL/VOL`.
@@ -434,6 +451,7 @@ pub struct CreateMirror {
 
 /// `POST /mirrors/POOL/VOL/set`: what is absent stays as it is.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SetMirror {
     /// The new update interval in seconds; 0: updates begin only when asked for.
@@ -461,6 +479,7 @@ pub struct SetMirror {
 
 /// `POST /mirrors/POOL/VOL/break`. Without a body: at the newest replicated point.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct BreakMirror {
     /// The snapshot of the replica that hosts shall find; what is newer stays as a side branch.
@@ -471,6 +490,7 @@ pub struct BreakMirror {
 /// `POST /mirrors/POOL/VOL/resync`: the volume becomes, again or for the first time, the replica of a peer's volume,
 /// from the newest point that both hold.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ResyncMirror {
     /// `PEER:POOL/VOL`; what the volume was broken off from if absent. It may be another one than the volume follows, or
@@ -497,6 +517,7 @@ pub struct ResyncMirror {
 
 /// `POST /mirrors/POOL/VOL/initialize`, `/update` and `/swap`.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct StartTransfer {
     /// How long to wait for a lost session, seconds; the daemon's default if absent.

@@ -9,6 +9,7 @@ use crate::mirror::{Transfer, TransferRecord};
 
 /// What long work is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum OperationKind {
     /// The first copy.
@@ -23,6 +24,7 @@ pub enum OperationKind {
 
 /// How far a role change is. At no moment may hosts of both sides write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum SwapPhase {
     /// A first update, while hosts go on at the source.
@@ -39,6 +41,7 @@ pub enum SwapPhase {
 
 /// How far it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum OperationState {
     /// Under way.
@@ -51,6 +54,7 @@ pub enum OperationState {
 
 /// One piece of long work. The daemon remembers the last 256 that ended.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Operation {
     /// Its id.
     pub id: Uuid,

@@ -7,6 +7,7 @@ use crate::throttle::Throttle;
 
 /// Whether there is a session with a peer now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum PeerState {
     /// A session is up.
@@ -20,6 +21,7 @@ pub enum PeerState {
 
 /// A peer as it is listed.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Peer {
     /// What it is called here.
     pub name: String,
@@ -52,6 +54,7 @@ pub struct Peer {
 
 /// What a peer may do with one volume.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct VolumeRights {
     /// `POOL/VOL`; need not exist yet.
     pub volume: String,
@@ -67,6 +70,7 @@ pub struct VolumeRights {
 
 /// How several paths to a peer are used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum PathsMode {
     /// All at once.
@@ -78,6 +82,7 @@ pub enum PathsMode {
 
 /// How the link to a peer is made, as it was set.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct PeerLink {
     /// `LOCAL=HOST:PORT` or `HOST:PORT`, in the order of preference; empty: the peer's address.
     pub paths: Vec<String>,
@@ -95,6 +100,7 @@ pub struct PeerLink {
 
 /// Whether a path carries anything.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum PathState {
     /// It works.
@@ -107,6 +113,7 @@ pub enum PathState {
 
 /// One path of the session with a peer.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct PeerPath {
     /// The address here; null: the kernel's choice.
     pub local: Option<String>,
@@ -144,6 +151,7 @@ pub struct PeerPath {
 
 /// What is shared by the paths of a session.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct PeerStreams {
     /// Data streams that are open now.
     pub open: u64,
@@ -157,6 +165,7 @@ pub struct PeerStreams {
 
 /// `peer status`: a peer and its rights.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct PeerStatus {
     /// The peer.
     #[serde(flatten)]
@@ -187,6 +196,7 @@ pub struct PeerStatus {
 
 /// `POST /invitations`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CreateInvitation {
     /// How long the code can be used, seconds.
@@ -195,6 +205,7 @@ pub struct CreateInvitation {
 
 /// An invitation: worth a pairing to whoever has the code.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Invitation {
     /// One-time token and this site's key hash, one string.
     pub code: String,
@@ -204,11 +215,13 @@ pub struct Invitation {
 
 /// `POST /peers`: pairs with a site that has invited us.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct JoinPeer {
     /// `HOST:PORT`.
     pub address: String,
     /// The invitation's code.
+    #[cfg_attr(feature = "schema", schema(format = Password, write_only))]
     pub code: String,
     /// What the peer shall be called here; its own name if absent.
     #[serde(default)]
@@ -227,6 +240,7 @@ impl std::fmt::Debug for JoinPeer {
 
 /// `POST /peers/NAME/set`: what is absent stays as it is.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SetPeer {
     /// Where it is dialled, `HOST:PORT`; empty: it dials us.
@@ -261,6 +275,7 @@ pub struct SetPeer {
 /// `POST /peers/NAME/rekey`: the site called so has another key now. NAME may also be the beginning of a key that no
 /// peer has any more.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RekeyPeer {
     /// The peer that the site was paired anew as.
@@ -269,6 +284,7 @@ pub struct RekeyPeer {
 
 /// `POST /peers/NAME/allow` and `/deny`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PeerRights {
     /// `POOL/VOL`, one or more.

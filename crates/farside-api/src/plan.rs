@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 /// The figures tell two fates apart: what is *lost* is nowhere afterwards; what is *kept* leaves the volume's main line
 /// and stays as a side branch that opens.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Plan {
     /// What was asked, in words: `delete volume p/v`.
     pub action: String,

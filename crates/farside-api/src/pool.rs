@@ -5,6 +5,7 @@ use uuid::Uuid;
 
 /// Whether a pool serves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum PoolState {
     /// Open.
@@ -20,6 +21,7 @@ pub enum PoolState {
 
 /// How much of a pool is left for hosts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum PoolRoom {
     /// More than a fifth.
@@ -34,6 +36,7 @@ pub enum PoolRoom {
 
 /// A pool as it is listed.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Pool {
     /// Its name.
     pub name: String,
@@ -103,6 +106,7 @@ pub struct Pool {
 /// A range of a volume or snapshot whose metadata is damaged: reads of it fail, everything else goes on. Whole blocks that are
 /// written there can be read again.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct QuarantinedRange {
     /// The volume's name in its pool.
     pub volume: String,
@@ -116,6 +120,7 @@ pub struct QuarantinedRange {
 
 /// What is staged of one volume.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct StagedContent {
     /// The volume's name in its pool.
     pub volume: String,
@@ -127,6 +132,7 @@ pub struct StagedContent {
 
 /// `POST /pools`: makes a pool.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CreatePool {
     /// Its name.
@@ -143,6 +149,7 @@ pub struct CreatePool {
 
 /// `POST /imports`: takes a pool that exists, by its file or device.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ImportPool {
     /// The name it shall have here.
@@ -159,6 +166,7 @@ pub struct ImportPool {
 
 /// `POST /pools/POOL/reopen`: opens a pool again that is not open, or accepts no changes.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ReopenPool {
     /// Takes a pool on a raw device from whoever has it open on another machine.
@@ -168,6 +176,7 @@ pub struct ReopenPool {
 
 /// `POST /pools/POOL/grow`: makes a pool larger, for good.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct GrowPool {
     /// Bytes that it has then, not below its present size; a file is made longer. Null: all that its device or file has by now.
@@ -177,6 +186,7 @@ pub struct GrowPool {
 
 /// What `pool check` found, offline.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct PoolCheck {
     /// The file or device.
     pub path: String,
@@ -207,6 +217,7 @@ pub struct PoolCheck {
 
 /// A volume or snapshot that a check has seen.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct CheckedVersion {
     /// The volume's name in its pool.
     pub volume: String,
@@ -220,6 +231,7 @@ pub struct CheckedVersion {
 
 /// One thing that is wrong with a pool.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct CheckFinding {
     /// `warning`: nothing is lost. `error`: something is.
     pub severity: Severity,
@@ -237,6 +249,7 @@ pub struct CheckFinding {
 
 /// How bad a finding is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
     /// Nothing is lost.

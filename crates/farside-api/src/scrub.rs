@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// How far a scrub is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum ScrubState {
     /// It reads. After a restart it goes on by itself.
@@ -21,6 +22,7 @@ pub enum ScrubState {
 
 /// The scrub of a pool that runs, or that ran last. `GET /pools/POOL/scrub` answers null where there was none.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Scrub {
     /// The pool.
     pub pool: String,
@@ -58,6 +60,7 @@ pub struct Scrub {
 
 /// What is damaged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum ScrubDamageKind {
     /// Data.
@@ -68,6 +71,7 @@ pub enum ScrubDamageKind {
 
 /// A range of a volume that cannot be read, and who shares it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ScrubDamage {
     /// Data or metadata.
     pub kind: ScrubDamageKind,
@@ -89,6 +93,7 @@ pub struct ScrubDamage {
 
 /// `POST /pools/POOL/scrub`: begins a scrub, goes on with one that was stopped, or changes the rate of the one that runs.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct StartScrub {
     /// What it may read in a second: `64MiB/s`, or `unlimited`; null: as before, 64 MiB/s at first.

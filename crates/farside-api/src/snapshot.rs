@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 /// A snapshot as it is listed.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Snapshot {
     /// Its name within the volume.
     pub name: String,
@@ -37,6 +38,7 @@ pub struct Snapshot {
 
 /// Who wanted a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum MadeBy {
     /// A person, here or at the source; or it holds what a break, resync, swap or rollback took out of sight.
@@ -57,6 +59,7 @@ fn on_main_line() -> bool {
 
 /// `POST /volumes/POOL/VOL/snapshots/SNAP/rollback`, as it was done.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Rollback {
     /// The volume, `POOL/VOL`.
     pub volume: String,
@@ -69,6 +72,7 @@ pub struct Rollback {
 
 /// A timetable of snapshots of a volume.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct SnapshotSchedule {
     /// The volume, `POOL/VOL`.
     pub volume: String,
@@ -93,6 +97,7 @@ pub struct SnapshotSchedule {
 
 /// `POST /volumes/POOL/VOL/snapshot-schedule`: what is absent stays as it is.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SetSnapshotSchedule {
     /// Interval in seconds.
@@ -117,6 +122,7 @@ pub struct SetSnapshotSchedule {
 
 /// `POST /snapshots`: one consistent instant over all named.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CreateSnapshots {
     /// `POOL/VOL@SNAP`, all of one pool.
@@ -125,6 +131,7 @@ pub struct CreateSnapshots {
 
 /// The new name of a snapshot or volume: the last part alone.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Rename {
     /// The name within the volume (of a snapshot), or within the pool (of a volume).
@@ -133,6 +140,7 @@ pub struct Rename {
 
 /// Whether a person holds the snapshot.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct HoldSnapshot {
     /// Whether.
@@ -141,6 +149,7 @@ pub struct HoldSnapshot {
 
 /// What a range is in the later version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum DifferenceKind {
     /// Other data.
@@ -151,6 +160,7 @@ pub enum DifferenceKind {
 
 /// One range in which two versions differ.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Difference {
     /// Byte offset.
     pub offset: u64,

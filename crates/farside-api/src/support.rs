@@ -7,6 +7,7 @@ use crate::accelerator::Acceleration;
 
 /// Versions, configuration and the newest log lines of a daemon.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Support {
     /// Versions of everything that has one.
     pub versions: Versions,
@@ -27,6 +28,7 @@ pub struct Support {
 
 /// Versions of a daemon.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Versions {
     /// farside's.
     pub farside: String,
@@ -42,6 +44,7 @@ pub struct Versions {
 
 /// What a daemon runs with: arguments, file and defaults, merged.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Configuration {
     /// The site's name.
     pub name: String,
@@ -51,6 +54,9 @@ pub struct Configuration {
     pub peer_listen: String,
     /// Where `/metrics` and `/healthz` are, or `off`.
     pub http: String,
+    /// How this API is served over HTTPS; None from a daemon that does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api: Option<ApiConfiguration>,
     /// How hosts are served over TCP; None from a daemon that does not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nbd: Option<NbdConfiguration>,
@@ -77,6 +83,7 @@ pub struct Configuration {
 
 /// The table `[alarms]`, with its defaults.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct AlarmConfiguration {
     /// Scheme and host of the webhook; its path may be a secret.
     pub webhook: Option<String>,
@@ -96,6 +103,7 @@ pub struct AlarmConfiguration {
 
 /// The table `[wire]`, with its defaults.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct WireConfiguration {
     /// What is spent on every frame, or `auto`.
     pub effort: String,
@@ -107,6 +115,7 @@ pub struct WireConfiguration {
 
 /// The table `[budgets]`, with its defaults.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct BudgetConfiguration {
     /// Transfers and comparisons of a peer in a minute.
     pub snapshots_per_minute: u32,
@@ -128,6 +137,7 @@ pub struct BudgetConfiguration {
 
 /// The table `[replicas]`, with its defaults.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ReplicaConfiguration {
     /// Part of a pool, in percent, that transfers leave free for hosts.
     pub reserve_percent: u8,
@@ -139,6 +149,7 @@ pub struct ReplicaConfiguration {
 
 /// The table `[accelerator]`. What was set by `accel up` counts more and is in its status.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct AcceleratorConfiguration {
     /// Interfaces towards this site's hosts.
     pub lan: Vec<String>,
@@ -158,8 +169,21 @@ pub struct AcceleratorConfiguration {
     pub peers: Vec<String>,
 }
 
+/// How the API is served over HTTPS.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct ApiConfiguration {
+    /// The address, or `off`.
+    pub listen: String,
+    /// Names by which clients may call it, besides addresses and the machine's own name.
+    pub names: Vec<String>,
+    /// The certificate comes from elsewhere.
+    pub own_certificate: bool,
+}
+
 /// How hosts are served over TCP.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct NbdConfiguration {
     /// The address, or `off`.
     pub listen: String,

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// A limit as it is set, and as it holds now.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Throttle {
     /// As it is set: `4MB/s,08:00-18:00=1MB/s,zone=Europe/Berlin`, or `unlimited`.
     pub rules: String,
@@ -14,6 +15,7 @@ pub struct Throttle {
 
 /// What a mirror's transfers take of the link.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct MirrorLink {
     /// Its limit as it is set.
     pub throttle: String,
@@ -27,6 +29,7 @@ pub struct MirrorLink {
 
 /// The same in a request: what is absent stays as it is.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SetMirrorLink {
     /// The limit: `4MB/s`, with times `4MB/s,08:00-18:00=1MB/s`, or `unlimited`.
@@ -45,6 +48,7 @@ pub struct SetMirrorLink {
 
 /// `POST /site/set`: what is absent stays as it is.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SetSite {
     /// What all peers together may send here.
@@ -63,6 +67,7 @@ pub struct SetSite {
 
 /// Transfers are held back because hosts have become slower.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct HeldBack {
     /// Part of a processor's time that transfers use at most, percent.
     pub share_percent: u64,
@@ -74,6 +79,7 @@ pub struct HeldBack {
 
 /// `GET /site/status`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct SiteStatus {
     /// The site's name.
     pub name: String,

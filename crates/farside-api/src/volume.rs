@@ -9,6 +9,7 @@ use crate::pool::{PoolRoom, QuarantinedRange};
 
 /// A volume as it is listed.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Volume {
     /// `POOL/VOL`; also the name of its NBD export.
     pub name: String,
@@ -79,6 +80,7 @@ pub struct Volume {
 
 /// How a volume grows by itself: by a step whenever 90 % of it are written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Autogrow {
     /// Up to this size, bytes.
@@ -90,6 +92,7 @@ pub struct Autogrow {
 
 /// What is said of a volume's room; what is null stays as it is.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SetVolume {
     /// What it may occupy with all its snapshots, bytes; 0: as much as there is.
@@ -105,6 +108,7 @@ pub struct SetVolume {
 
 /// `POST /volumes`: makes a thin volume.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CreateVolume {
     /// `POOL/VOL`.
@@ -118,6 +122,7 @@ pub struct CreateVolume {
 
 /// `POST /volumes/POOL/VOL/resize`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ResizeVolume {
     /// The new size in bytes, a multiple of 4096.

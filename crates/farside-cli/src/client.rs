@@ -1,14 +1,17 @@
-//! HTTP and JSON over the daemon's control socket.
+//! HTTP and JSON over the daemon's control socket, or over HTTPS.
 //!
 //! Every failure comes back as an [`ErrorBody`]: the daemon's own, or one made here when it does not answer.
 
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use farside_api::{API_PREFIX, ErrorBody, ErrorCode, ErrorDocument};
 use reqwest::{Method, Response, StatusCode, Url};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+
+mod way;
+
+pub use way::{Network, Way};
 
 /// Longest wait for an answer. Deleting a large volume frees it in steps and may take minutes; work that takes
 /// longer is an operation, which is started and asked after.
@@ -24,27 +27,19 @@ const IDLE_MAX: Duration = Duration::from_secs(20);
 #[derive(Clone, Debug)]
 pub struct Client {
     http: reqwest::Client,
-    socket: PathBuf,
+    base: Url,
+    way: Way,
 }
 
 impl Client {
-    /// A client of the daemon behind `socket`. Does not connect yet.
-    pub fn new(socket: PathBuf) -> Result<Client, ErrorBody> {
-        let http = reqwest::Client::builder()
-            .unix_socket(socket.clone())
-            .no_proxy()
-            .timeout(ANSWER_TIMEOUT)
-            .pool_idle_timeout(IDLE_MAX)
-            .build()
-            .map_err(|e| {
-                ErrorBody::new(ErrorCode::Failed, format!("cannot make an HTTP client: {}", causes(&e)))
-            })?;
-        Ok(Client { http, socket })
-    }
-
-    /// The control socket.
-    pub fn socket(&self) -> &Path {
-        &self.socket
+    /// A client of the daemon that is reached this way. Does not connect yet.
+    pub fn new(way: Way) -> Result<Client, ErrorBody> {
+        let builder =
+            reqwest::Client::builder().no_proxy().timeout(ANSWER_TIMEOUT).pool_idle_timeout(IDLE_MAX);
+        let http = way.prepare(builder)?.build().map_err(|e| {
+            ErrorBody::new(ErrorCode::Failed, format!("cannot make an HTTP client: {}", causes(&e)))
+        })?;
+        Ok(Client { http, base: way.base()?, way })
     }
 
     /// `GET` of the resource at `path`.
@@ -106,17 +101,17 @@ impl Client {
 
     /// A page beside the API, as text: `/metrics`, `/healthz`.
     pub async fn page(&self, path: &str) -> Result<String, ErrorBody> {
-        let request = self.http.get(format!("http://farside{path}"));
+        let request = self.http.get(self.base.join(path).map_err(|_| no_address())?);
         let response = self.sent(request).await?;
         response.text().await.map_err(|error| self.unreachable(&error))
     }
 
     /// Each segment is percent-encoded, so that a name cannot become structure.
     fn url(&self, path: &[&str], query: &[(&str, &str)]) -> Result<Url, ErrorBody> {
-        let failed = || ErrorBody::new(ErrorCode::Failed, "cannot build the request's address");
-        let mut url = Url::parse("http://farside").map_err(|_| failed())?;
+        let mut url = self.base.clone();
         url.path_segments_mut()
-            .map_err(|()| failed())?
+            .map_err(|()| no_address())?
+            .clear()
             .extend(API_PREFIX.split('/').filter(|s| !s.is_empty()).chain(path.iter().copied()));
         if !query.is_empty() {
             url.query_pairs_mut().extend_pairs(query);
@@ -147,7 +142,7 @@ impl Client {
                 eprintln!(
                     "farside: the daemon at {} has not answered for {} s; still waiting. Ending this command ends the \
                      wait, not what was asked",
-                    self.socket.display(),
+                    self.way,
                     SAY_AFTER.as_secs()
                 );
                 sending.await
@@ -181,10 +176,14 @@ impl Client {
     fn unreachable(&self, error: &reqwest::Error) -> ErrorBody {
         ErrorBody::new(
             ErrorCode::DaemonUnreachable,
-            format!("the daemon at {} does not answer: {}", self.socket.display(), causes(error)),
+            format!("the daemon at {} does not answer: {}", self.way, causes(error)),
         )
-        .hint("is farsided running? name its directory with --data-dir DIR, or its socket with --socket PATH or FARSIDE_SOCKET")
+        .hint(self.way.advice())
     }
+}
+
+fn no_address() -> ErrorBody {
+    ErrorBody::new(ErrorCode::Failed, "cannot build the request's address")
 }
 
 /// The daemon's own account of a failure, or the best that can be said without one.

@@ -17,6 +17,14 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// The same, and days: `30d`.
+pub fn parse_days(text: &str) -> Result<Duration, String> {
+    match text.strip_suffix('d').map(str::parse::<u32>) {
+        Some(Ok(days)) if days > 0 => Ok(Duration::from_secs(u64::from(days) * 86_400)),
+        _ => parse_duration(text).map_err(|error| format!("{error}, or 30d")),
+    }
+}
+
 /// A size for people: `10.0 GiB`.
 pub fn size(bytes: u64) -> String {
     bytesize::ByteSize::b(bytes).display().iec().to_string()

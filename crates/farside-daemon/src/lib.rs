@@ -15,11 +15,15 @@
 //! * `state`: the database.
 //! * `http`: the API, one file per noun, and `/metrics` and `/healthz`.
 //!
+//! * `access`: who may use the API over HTTPS; `api_certificate`: what it shows there.
+//!
 //! Not guarded against: whoever may write to the control socket (its file mode says who) can do everything the
-//! daemon can. The API is served nowhere else.
+//! daemon can.
 
 mod accelerator;
+mod access;
 mod alarms;
+mod api_certificate;
 mod blocking;
 mod changed;
 mod commands;

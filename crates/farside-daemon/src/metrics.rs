@@ -24,6 +24,7 @@ pub(crate) const FLUSH_SECONDS: &str = "farside_flush_seconds";
 const FLUSH_BUCKETS: [f64; 12] =
     [0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0];
 
+const API_REFUSED: &str = "farside_api_refused_total";
 const HOSTS_REFUSED: &str = "farside_nbd_hosts_refused_total";
 const MIRROR_WIRE_BYTES: &str = "farside_mirror_wire_bytes_total";
 const MIRROR_CHANGED_BYTES: &str = "farside_mirror_changed_bytes_total";
@@ -145,6 +146,11 @@ pub(crate) fn transfer_ended(relationship: &Relationship, report: &TransferRepor
         TransferResult::Aborted => "aborted",
     };
     counter!(MIRROR_TRANSFERS, "mirror" => mirror, "result" => result).increment(1);
+}
+
+/// Counts a request to the API over the network that was turned away. Reasons are a few words of this program.
+pub(crate) fn api_refused(reason: &'static str) {
+    counter!(API_REFUSED, "reason" => reason).increment(1);
 }
 
 /// Counts a client over the network that was not let in, or did not get what it asked for. Reasons are a few words of this program.

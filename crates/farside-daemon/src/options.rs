@@ -30,8 +30,8 @@ const CONFIG_BYTES_MAX: u64 = 1 << 20;
 const RESERVE_PERCENT_MAX: u8 = 90;
 /// Where peers are met by default.
 const PEER_LISTEN_DEFAULT: &str = "0.0.0.0:7440";
-/// Names in the server's certificate for hosts.
-const NBD_NAMES_MAX: usize = 64;
+/// Names in a server's certificate.
+const NAMES_MAX: usize = 64;
 /// Where metrics are served by default: to this machine only.
 const HTTP_DEFAULT: &str = "127.0.0.1:7441";
 
@@ -46,6 +46,8 @@ pub struct Options {
     pub peer_listen: Option<Listen>,
     /// Where `/metrics` and `/healthz` are served.
     pub http: Option<Listen>,
+    /// Where the API is served over HTTPS.
+    pub api_listen: Option<Listen>,
     /// Where hosts are served over TCP.
     pub nbd_listen: Option<Listen>,
     /// The site's name.
@@ -107,6 +109,8 @@ struct File {
     http: Option<Listen>,
     log: Option<String>,
     log_format: Option<LogFormat>,
+    #[serde(default)]
+    api: ApiTable,
     #[serde(default)]
     nbd: NbdTable,
     #[serde(default)]
@@ -210,6 +214,46 @@ impl ReplicaChoice {
     }
 }
 
+/// `[api]`: the API over HTTPS.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ApiTable {
+    listen: Option<Listen>,
+    #[serde(default)]
+    names: Vec<String>,
+    certificate: Option<PathBuf>,
+    key: Option<PathBuf>,
+}
+
+/// How the API is served over HTTPS.
+#[derive(Clone, Debug)]
+pub(crate) struct ApiConfig {
+    pub(crate) listen: Listen,
+    /// Names by which clients may call it, besides addresses and the machine's own name.
+    pub(crate) names: Vec<String>,
+    /// Certificate and key that are not the site's own.
+    pub(crate) own: Option<(PathBuf, PathBuf)>,
+}
+
+impl ApiTable {
+    fn resolve(self, listen: Option<Listen>) -> Result<ApiConfig, DaemonError> {
+        let own = match (self.certificate, self.key) {
+            (None, None) => None,
+            (Some(certificate), Some(key)) => Some((certificate, key)),
+            _ => {
+                return Err(DaemonError::Config(String::from(
+                    "[api]: certificate and key go together; name both, or neither for a certificate of this site's own",
+                )));
+            }
+        };
+        if self.names.len() > NAMES_MAX {
+            return Err(DaemonError::Config(format!("[api]: at most {NAMES_MAX} names")));
+        }
+        let listen = listen.or(self.listen).unwrap_or(Listen::Off);
+        Ok(ApiConfig { listen, names: self.names, own })
+    }
+}
+
 /// `[nbd]`: hosts over TCP.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -257,8 +301,8 @@ impl NbdTable {
                 )));
             }
         };
-        if self.names.len() > NBD_NAMES_MAX {
-            return Err(DaemonError::Config(format!("[nbd]: at most {NBD_NAMES_MAX} names")));
+        if self.names.len() > NAMES_MAX {
+            return Err(DaemonError::Config(format!("[nbd]: at most {NAMES_MAX} names")));
         }
         Ok(NbdConfig {
             listen: listen.or(self.listen).unwrap_or(Listen::Off),
@@ -312,6 +356,7 @@ pub(crate) struct Config {
     pub(crate) data_dir: PathBuf,
     pub(crate) peer_listen: Listen,
     pub(crate) http: Listen,
+    pub(crate) api: ApiConfig,
     pub(crate) nbd: NbdConfig,
     /// Whether what hosts read stays in the kernel's page cache.
     pub(crate) host_page_cache: bool,
@@ -364,6 +409,8 @@ impl Config {
                 options.peer_listen.or(file.peer_listen).unwrap_or(Listen::At(PEER_LISTEN_DEFAULT.into()))
             },
             isolated: options.isolated,
+            // A copy of a site must not be taken for the original by whoever steers that.
+            api: file.api.resolve(if options.isolated { Some(Listen::Off) } else { options.api_listen })?,
             nbd: file.nbd.resolve(if options.isolated { Some(Listen::Off) } else { options.nbd_listen })?,
             host_page_cache: file.hosts.page_cache.unwrap_or(true),
             hooks: hooks(file.hooks)?,
@@ -536,6 +583,27 @@ mod tests {
             [("certificate = \"a\"", "go together"), ("tls = \"on\"", "tls"), ("port = 1", "port")]
         {
             let error = config(&format!("[nbd]\n{text}\n")).unwrap_err().to_string();
+            assert!(error.contains(said), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_api_over_https_has_a_table_of_its_own() {
+        let directory = tempfile::tempdir().unwrap();
+        let config = |text: &str| {
+            std::fs::write(directory.path().join(CONFIG_FILE), text).unwrap();
+            Config::resolve(options(directory.path()))
+        };
+        let default = config("").unwrap().api;
+        assert_eq!((default.listen, default.own), (Listen::Off, None));
+        let text =
+            "[api]\nlisten = \"[::]:7443\"\nnames = [\"san.example\"]\ncertificate = \"a\"\nkey = \"b\"\n";
+        let set = config(text).unwrap().api;
+        assert_eq!((set.listen, set.own.unwrap().1), (Listen::At("[::]:7443".into()), PathBuf::from("b")));
+        let isolated = Options { isolated: true, ..options(directory.path()) };
+        assert_eq!(Config::resolve(isolated).unwrap().api.listen, Listen::Off);
+        for (text, said) in [("certificate = \"a\"", "go together"), ("tls = \"off\"", "tls")] {
+            let error = config(&format!("[api]\n{text}\n")).unwrap_err().to_string();
             assert!(error.contains(said), "{error}");
         }
     }

@@ -3,7 +3,7 @@
 //! Each plan tells first what happens, then what would be lost for good, then what stays and where. Figures of data are in
 //! fields; the client puts them into the units its reader likes.
 
-use farside_api::{ErrorBody, HostStatus, Plan, StagedContent, Timestamp, VolumeHost};
+use farside_api::{Account, ErrorBody, HostStatus, Plan, StagedContent, Timestamp, Token, VolumeHost};
 use farside_engine::{BLOCK_BYTES, VolumeName};
 
 use crate::peers::Unseen;
@@ -568,6 +568,34 @@ pub(crate) fn remove_peer(facts: &RemoveFacts<'_>) -> Plan {
              mirror release {volume} {key}"
         )
     }));
+    plan
+}
+
+/// `token revoke`.
+pub(crate) fn revoke_token(name: &str, token: Option<&Token>) -> Plan {
+    let mut plan = plan(format!("revoke token {name}"));
+    match token {
+        Some(token) => plan.would.push(format!(
+            "whoever uses it ({}) is refused from then on; for another: farside token create",
+            token.role.name()
+        )),
+        None => plan.refused = Some(format!("there is no token {name}")),
+    }
+    plan
+}
+
+/// `account remove`.
+pub(crate) fn remove_account(name: &str, account: Option<&Account>) -> Plan {
+    let mut plan = plan(format!("remove account {name}"));
+    match account {
+        Some(account) => {
+            plan.would.push(format!("{name} ({}) cannot log in any more", account.role.name()));
+            if account.sessions > 0 {
+                plan.would.push(format!("its {} sessions end", account.sessions));
+            }
+        }
+        None => plan.refused = Some(format!("there is no account {name}")),
+    }
     plan
 }
 

@@ -19,7 +19,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::accelerator::{self, Accelerator, AcceleratorParts};
+use crate::access::Access;
 use crate::alarms::{Alarms, watch};
+use crate::api_certificate::{self, ApiCertificate};
 use crate::blocking::Blocking;
 use crate::data_dir::DataDir;
 use crate::dedups::Dedups;
@@ -27,12 +29,12 @@ use crate::drills::Drills;
 use crate::error::DaemonError;
 use crate::exports::Exports;
 use crate::hosts::{Door, Hosts, Trust};
-use crate::listen::{Guests, Manners, Visit};
+use crate::listen::{Guests, Manners, TlsListener, Visit};
 use crate::logging::Log;
 use crate::metrics::Metrics;
 use crate::mirrors::{MirrorParts, Mirrors};
 use crate::operations::Operations;
-use crate::options::{Config, Listen, NbdConfig, NbdTls, Options, reread_accelerator};
+use crate::options::{ApiConfig, Config, Listen, NbdConfig, NbdTls, Options, reread_accelerator};
 use crate::peers::Rights;
 use crate::pools::Pools;
 use crate::pools::opening::Opening;
@@ -57,6 +59,8 @@ const STATE_FILE: &str = "farside.db";
 const PEER_ADDRESS_FILE: &str = "peer.addr";
 /// The same for hosts over TCP.
 const NBD_ADDRESS_FILE: &str = "nbd.addr";
+/// The same for the API over HTTPS.
+const API_ADDRESS_FILE: &str = "api.addr";
 /// The same for `/metrics`.
 const HTTP_ADDRESS_FILE: &str = "http.addr";
 
@@ -91,7 +95,12 @@ async fn serve(config: Config, log: Log, for_hosts: &Handle) -> Result<(), Daemo
         Listen::At(address) => Some(listen::tcp("http", "--http", address).await?),
     };
     let nbd_listener = listen_for_hosts(&config.nbd).await?;
-    let listeners = Listeners { http: http_listener.as_ref(), nbd: nbd_listener.as_ref() };
+    let api_listener = match &config.api.listen {
+        Listen::Off => None,
+        Listen::At(address) => Some(listen::tcp("api", "--api-listen", address).await?),
+    };
+    let listeners =
+        Listeners { http: http_listener.as_ref(), nbd: nbd_listener.as_ref(), api: api_listener.as_ref() };
     let (site, late) = start(config, log, &data_dir, listeners).await?;
 
     let stop = CancellationToken::new();
@@ -133,6 +142,10 @@ async fn serve(config: Config, log: Log, for_hosts: &Handle) -> Result<(), Daemo
         // The stop does not wait for it: nothing there needs to end.
         tokio::spawn(server.into_future());
     }
+    requests.spawn(stop.clone().run_until_cancelled_owned(http::keep_audit_within(Arc::clone(&site))));
+    if let Some((listener, certificate)) = api_listener.zip(site.api_certificate.clone()) {
+        serve_network(&site, listener, certificate, &stop, &requests)?;
+    }
     let control = farside_nbd::bind_unix(&data_dir.join(CONTROL_SOCKET), listen::SOCKET_MODE)?;
     let guests = Guests::new(control, Manners::CONTROL, stop.clone());
     let service =
@@ -141,7 +154,7 @@ async fn serve(config: Config, log: Log, for_hosts: &Handle) -> Result<(), Daemo
     requests.spawn(server.into_future());
     announce(&site, &data_dir)?;
 
-    let signal = signals.wait().await;
+    let signal = signals.wait(site.api_certificate.as_deref()).await;
     tracing::info!(signal, "stopping: transfers are cut and continue after the next start; pools are closed");
     service::stopping();
     stop.cancel();
@@ -155,6 +168,7 @@ async fn serve(config: Config, log: Log, for_hosts: &Handle) -> Result<(), Daemo
 pub(crate) struct Listeners<'a> {
     http: Option<&'a TcpListener>,
     nbd: Option<&'a TcpListener>,
+    api: Option<&'a TcpListener>,
 }
 
 impl Listeners<'_> {
@@ -162,6 +176,24 @@ impl Listeners<'_> {
         let address = listener.map(TcpListener::local_addr).transpose().map_err(DaemonError::Start)?;
         Ok(address.map(|address| address.to_string()))
     }
+}
+
+/// Serves the API over HTTPS until `stop`.
+fn serve_network(
+    site: &Arc<Site>,
+    listener: TcpListener,
+    certificate: Arc<ApiCertificate>,
+    stop: &CancellationToken,
+    requests: &TaskTracker,
+) -> Result<(), DaemonError> {
+    let configuration = certificate.configuration().map_err(DaemonError::Config)?;
+    requests.spawn(stop.clone().run_until_cancelled_owned(certificate.follow()));
+    let guests = Guests::new(TlsListener::new(listener, configuration), Manners::NETWORK, stop.clone());
+    let service =
+        http::control(Arc::clone(site), requests.clone()).into_make_service_with_connect_info::<Visit>();
+    let server = axum::serve(guests, service).with_graceful_shutdown(stop.clone().cancelled_owned());
+    requests.spawn(server.into_future());
+    Ok(())
 }
 
 /// Binds the address for hosts. Without TLS it must be one that only this machine can reach.
@@ -317,6 +349,13 @@ pub(crate) async fn start(
     let alarms =
         Alarms::load(config.alarms.clone(), &config.name, config.isolated, state.clone(), Arc::clone(&clock))
             .await?;
+    let access = Access::load(data_dir.path(), state.clone(), Arc::clone(&clock)).await?;
+    let api_certificate = match &config.api.listen {
+        Listen::Off => None,
+        Listen::At(_) => {
+            Some(ApiCertificate::load(certificate_of(&config.api, data_dir)).map_err(DaemonError::Config)?)
+        }
+    };
     let document = SiteDocument {
         name: config.name.clone(),
         id: node.id().to_string(),
@@ -324,6 +363,9 @@ pub(crate) async fn start(
         data_dir: data_dir.path().display().to_string(),
         peer_address: node.listen_address().map(str::to_owned),
         http_address: Listeners::address(listeners.http)?,
+        api_address: Listeners::address(listeners.api)?,
+        // Asked for anew each time: it may change.
+        api_fingerprint: None,
         nbd_address: Listeners::address(listeners.nbd)?,
         nbd_socket: data_dir.join(NBD_SOCKET).display().to_string(),
     };
@@ -347,6 +389,9 @@ pub(crate) async fn start(
         throttles,
         mirrors,
         accelerator: Arc::new(accelerator),
+        access,
+        api_certificate,
+        host_name: farside_platform::host_name(),
         alarms,
         operations: Operations::new(Arc::clone(&clock)),
         log,
@@ -360,6 +405,19 @@ pub(crate) async fn start(
         known_pools::readers_go_on(&site, name, pool).await;
     }
     Ok((site, late))
+}
+
+/// Where the certificate of the API comes from.
+fn certificate_of(config: &ApiConfig, data_dir: &DataDir) -> api_certificate::Source {
+    match &config.own {
+        Some((certificate, key)) => {
+            api_certificate::Source::Files { certificate: certificate.clone(), key: key.clone() }
+        }
+        None => api_certificate::Source::Own {
+            directory: data_dir.path().to_owned(),
+            names: config.names.clone(),
+        },
+    }
 }
 
 /// How far hosts go before transfers. What cannot be read must not keep the daemon from its start.
@@ -472,6 +530,7 @@ async fn end(
     data_dir.withdraw(PEER_ADDRESS_FILE);
     data_dir.withdraw(HTTP_ADDRESS_FILE);
     data_dir.withdraw(NBD_ADDRESS_FILE);
+    data_dir.withdraw(API_ADDRESS_FILE);
 }
 
 /// One line, for people and for whoever waits for it.
@@ -481,6 +540,7 @@ fn announce(site: &Site, data_dir: &DataDir) -> Result<(), DaemonError> {
         (PEER_ADDRESS_FILE, &document.peer_address),
         (HTTP_ADDRESS_FILE, &document.http_address),
         (NBD_ADDRESS_FILE, &document.nbd_address),
+        (API_ADDRESS_FILE, &document.api_address),
     ] {
         match address {
             Some(address) => data_dir.publish(file, &format!("{address}\n")),
@@ -489,12 +549,13 @@ fn announce(site: &Site, data_dir: &DataDir) -> Result<(), DaemonError> {
     }
     let off = || String::from("off");
     let line = format!(
-        "farsided {} ready: control {}, peers {}, http {}, nbd {}",
+        "farsided {} ready: control {}, peers {}, http {}, nbd {}, api {}",
         document.name,
         Path::new(&document.data_dir).join(CONTROL_SOCKET).display(),
         document.peer_address.clone().unwrap_or_else(off),
         document.http_address.clone().unwrap_or_else(off),
         document.nbd_address.clone().unwrap_or_else(off),
+        document.api_address.clone().unwrap_or_else(off),
     );
     service::ready(&line);
     // A closed stdout is no reason to end, and one that nobody reads no reason to wait.
@@ -520,15 +581,24 @@ impl Signals {
     }
 
     /// Waits for the one that ends the daemon. SIGHUP is not: whoever sends it wants a configuration or a log file taken up
-    /// anew, or has left a terminal, and hosts have their volumes from here.
-    async fn wait(&mut self) -> &'static str {
+    /// anew, or has left a terminal, and hosts have their volumes from here. It has the certificate of the API read again.
+    async fn wait(&mut self, certificate: Option<&ApiCertificate>) -> &'static str {
         loop {
             tokio::select! {
                 _ = self.terminate.recv() => return "SIGTERM",
                 _ = self.interrupt.recv() => return "SIGINT",
-                _ = self.hangup.recv() => tracing::info!(
-                    "SIGHUP: nothing to reload, everything goes on. A changed farside.toml is taken up by a restart"
-                ),
+                _ = self.hangup.recv() => match certificate {
+                    Some(certificate) => {
+                        tracing::info!(
+                            "SIGHUP: the certificate of the API is read again, everything goes on. A changed farside.toml is \
+                             taken up by a restart"
+                        );
+                        certificate.read_again();
+                    }
+                    None => tracing::info!(
+                        "SIGHUP: nothing to reload, everything goes on. A changed farside.toml is taken up by a restart"
+                    ),
+                },
             }
         }
     }

@@ -8,7 +8,9 @@ use farside_platform::{Clock, Timestamp};
 use farside_transfer::precedence;
 
 use crate::accelerator::Accelerator;
+use crate::access::Access;
 use crate::alarms::Alarms;
+use crate::api_certificate::ApiCertificate;
 use crate::blocking::Blocking;
 use crate::dedups::Dedups;
 use crate::drills::Drills;
@@ -69,6 +71,12 @@ pub(crate) struct Site {
     pub(crate) mirrors: Arc<Mirrors>,
     /// Connections between hosts of two sites.
     pub(crate) accelerator: Arc<Accelerator>,
+    /// Who may use the API over HTTPS.
+    pub(crate) access: Access,
+    /// What it shows there; none: it is not served there.
+    pub(crate) api_certificate: Option<Arc<ApiCertificate>>,
+    /// What this machine is called.
+    pub(crate) host_name: String,
     /// What is wrong, and was told.
     pub(crate) alarms: Alarms,
     /// Long work.

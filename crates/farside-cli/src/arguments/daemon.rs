@@ -11,7 +11,7 @@ use clap::Parser;
     name = "farsided",
     version,
     after_help = "Files in DIR: farside.toml (configuration), farside.sock (control socket), nbd.sock (NBD socket: write \
-                  access to every volume), farside.db (state), peer.addr, http.addr and nbd.addr (where it listens).\n\nExamples:\n  \
+                  access to every volume), farside.db (state), peer.addr, http.addr, api.addr and nbd.addr (where it listens).\n\nExamples:\n  \
                   farsided --data-dir /var/lib/farside --name siteA\n  farsided --data-dir /tmp/a --peer-listen 127.0.0.1:0 --http off"
 )]
 pub struct DaemonArguments {
@@ -27,6 +27,9 @@ pub struct DaemonArguments {
     /// Address of /metrics and /healthz, or off [default: 127.0.0.1:7441]
     #[arg(long, value_name = "ADDR:PORT")]
     pub http: Option<String>,
+    /// Address of the API over HTTPS, or off [default: off; the usual port is 7443]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub api_listen: Option<String>,
     /// Address on which hosts open volumes over TLS, or off [default: off; the usual port is 10809]
     #[arg(long, value_name = "ADDR:PORT")]
     pub nbd_listen: Option<String>,
@@ -36,7 +39,7 @@ pub struct DaemonArguments {
     /// What to log to stderr, for example info or farside_mirror=debug [default: info]
     #[arg(long, value_name = "FILTER", env = "FARSIDE_LOG")]
     pub log: Option<String>,
-    /// Meet no peer, serve no host over TCP: for a copy or a restored backup of a site, beside the original
-    #[arg(long, conflicts_with_all = ["peer_listen", "nbd_listen"])]
+    /// Meet no peer, serve no host over TCP and no API over HTTPS: for a copy or a restored backup of a site, beside the original
+    #[arg(long, conflicts_with_all = ["peer_listen", "nbd_listen", "api_listen"])]
     pub isolated: bool,
 }

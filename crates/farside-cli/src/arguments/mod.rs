@@ -1,6 +1,7 @@
 //! Every noun and verb, and their help. One definition feeds parsing, help, man pages and completions.
 
 pub mod accelerator;
+pub mod access;
 pub mod alarm;
 pub mod daemon;
 pub mod destructive;
@@ -18,6 +19,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::client::{Network, Way};
 use crate::quantities::parse_duration;
 
 /// Storage volumes mirrored to a far site.
@@ -51,6 +53,24 @@ pub struct Connection {
     /// The daemon's control socket [default: the one that FARSIDE_SOCKET names]
     #[arg(long, value_name = "PATH", global = true, conflicts_with = "data_dir", help_heading = "Daemon")]
     pub socket: Option<PathBuf>,
+    /// The daemon's API over HTTPS [default: the one that FARSIDE_API names]
+    #[arg(
+        long,
+        value_name = "https://HOST:PORT",
+        global = true,
+        conflicts_with_all = ["data_dir", "socket"],
+        help_heading = "Daemon"
+    )]
+    pub api: Option<String>,
+    /// With --api: the file with the token [default: the one that FARSIDE_TOKEN_FILE names; else the token in FARSIDE_TOKEN]
+    #[arg(long, value_name = "FILE", global = true, help_heading = "Daemon")]
+    pub token_file: Option<PathBuf>,
+    /// With --api: SHA-256 of the daemon's certificate [default: FARSIDE_API_FINGERPRINT]
+    #[arg(long, value_name = "HEX", global = true, conflicts_with = "ca_file", help_heading = "Daemon")]
+    pub fingerprint: Option<String>,
+    /// With --api: who has signed the daemon's certificate, PEM [default: the file that FARSIDE_API_CA names]
+    #[arg(long, value_name = "FILE", global = true, help_heading = "Daemon")]
+    pub ca_file: Option<PathBuf>,
     /// Print one JSON document to stdout and nothing else
     #[arg(long, global = true)]
     pub json: bool,
@@ -67,6 +87,22 @@ impl Connection {
     pub fn data_dir_path(&self) -> PathBuf {
         let beside = || self.socket_path().parent().map(PathBuf::from);
         self.data_dir.clone().or_else(beside).unwrap_or_else(|| PathBuf::from(DATA_DIR_DEFAULT))
+    }
+
+    /// How the daemon is reached. A word on the command line beats the environment, and there FARSIDE_API beats FARSIDE_SOCKET.
+    pub fn way(&self) -> Way {
+        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let socket_is_named = self.socket.is_some() || self.data_dir.is_some();
+        let url = self.api.clone().or_else(|| variable("FARSIDE_API").filter(|_| !socket_is_named));
+        let Some(url) = url else { return Way::Socket(self.socket_path()) };
+        let named = self.fingerprint.is_some() || self.ca_file.is_some();
+        let unless_named = |name: &str| variable(name).filter(|_| !named);
+        Way::Network(Network {
+            url,
+            token_file: self.token_file.clone().or_else(|| variable("FARSIDE_TOKEN_FILE").map(PathBuf::from)),
+            fingerprint: self.fingerprint.clone().or_else(|| unless_named("FARSIDE_API_FINGERPRINT")),
+            ca_file: self.ca_file.clone().or_else(|| unless_named("FARSIDE_API_CA").map(PathBuf::from)),
+        })
     }
 
     /// The control socket: of `--socket` or `--data-dir`, else `FARSIDE_SOCKET`, else that of the default directory.
@@ -121,6 +157,18 @@ pub enum Noun {
     /// Alarms: what is wrong, since when, and what to do
     #[command(subcommand, arg_required_else_help = true)]
     Alarm(alarm::Alarm),
+    /// Tokens: what programs use the API over HTTPS with
+    #[command(subcommand, arg_required_else_help = true)]
+    Token(access::Token),
+    /// Accounts: people who log in to the API over HTTPS with a password
+    #[command(subcommand, arg_required_else_help = true)]
+    Account(access::Account),
+    /// Who changed what, from where, and what came of it: newest first
+    #[command(
+        after_help = "Every change through the API is written down before it begins, whoever asks for it. The daemon keeps entries \
+                      for 400 days, and 500,000 at most.\n\nExamples:\n  farside audit --last 24h\n  farside audit --who 'token backup' --json"
+    )]
+    Audit(access::Audit),
     /// The accelerator: TCP connections between hosts of two sites
     #[command(subcommand, arg_required_else_help = true)]
     Accel(accelerator::Accelerator),

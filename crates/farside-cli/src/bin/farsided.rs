@@ -10,20 +10,23 @@ use farside_platform::log_output::last_word;
 
 fn main() -> ExitCode {
     let arguments = DaemonArguments::parse();
-    let listen = |text: Option<String>| text.map(|text| text.parse::<Listen>()).transpose();
-    let listened = (listen(arguments.peer_listen), listen(arguments.http), listen(arguments.nbd_listen));
-    let options = match listened {
-        (Ok(peer_listen), Ok(http), Ok(nbd_listen)) => Options {
-            data_dir: arguments.data_dir,
-            config: arguments.config,
-            peer_listen,
-            http,
-            nbd_listen,
-            name: arguments.name,
-            log: arguments.log,
+    let listen = |text: &Option<String>| text.as_deref().map(str::parse::<Listen>).transpose();
+    let listened = || -> Result<_, String> {
+        Ok(Options {
+            peer_listen: listen(&arguments.peer_listen)?,
+            http: listen(&arguments.http)?,
+            api_listen: listen(&arguments.api_listen)?,
+            nbd_listen: listen(&arguments.nbd_listen)?,
+            data_dir: arguments.data_dir.clone(),
+            config: arguments.config.clone(),
+            name: arguments.name.clone(),
+            log: arguments.log.clone(),
             isolated: arguments.isolated,
-        },
-        (Err(error), ..) | (_, Err(error), _) | (.., Err(error)) => {
+        })
+    };
+    let options = match listened() {
+        Ok(options) => options,
+        Err(error) => {
             eprintln!("farsided: {error}");
             return ExitCode::from(2);
         }

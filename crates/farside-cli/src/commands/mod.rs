@@ -1,6 +1,7 @@
 //! What each verb does: one request or a few, and how the answer is shown.
 
 mod accelerator;
+mod access;
 mod alarm;
 mod check;
 mod context;
@@ -31,8 +32,7 @@ pub use context::Failed;
 /// Runs one command.
 pub async fn run(arguments: Arguments) -> Result<(), Failed> {
     let json = arguments.connection.json;
-    let context =
-        || Ok::<_, ErrorBody>(Context { client: Client::new(arguments.connection.socket_path())?, json });
+    let context = || Ok::<_, ErrorBody>(Context { client: Client::new(arguments.connection.way())?, json });
     match arguments.noun {
         Noun::Pool(verb) => pool::run(context()?, verb).await?,
         Noun::Volume(verb) => volume::run(context()?, verb).await?,
@@ -45,6 +45,9 @@ pub async fn run(arguments: Arguments) -> Result<(), Failed> {
         Noun::Site(verb) => site::run(context()?, verb).await?,
         Noun::Mirror(verb) => mirror::run(context()?, verb).await?,
         Noun::Alarm(verb) => alarm::run(context()?, verb).await?,
+        Noun::Token(verb) => access::token(context()?, verb).await?,
+        Noun::Account(verb) => access::account(context()?, verb).await?,
+        Noun::Audit(wanted) => access::audit(context()?, wanted).await?,
         Noun::Accel(verb) => accelerator::run(context()?, verb).await?,
         Noun::Status => overview::status(context()?).await?,
         Noun::Top { every } => overview::top(context()?, every).await?,
@@ -70,6 +73,8 @@ async fn config_show(context: Context) -> Result<(), ErrorBody> {
             ("data directory", site.data_dir.clone()),
             ("peers", site.peer_address.clone().unwrap_or_else(|| String::from("off"))),
             ("http", site.http_address.clone().unwrap_or_else(|| String::from("off"))),
+            ("api", site.api_address.clone().unwrap_or_else(|| String::from("off"))),
+            ("api certificate", site.api_fingerprint.clone().unwrap_or_else(|| String::from("none"))),
             ("nbd", site.nbd_address.clone().unwrap_or_else(|| String::from("off"))),
             ("nbd socket", site.nbd_socket.clone()),
             ("log", configuration.log.clone()),

@@ -41,9 +41,10 @@ const LISTINGS: [(&str, &[&str]); 15] = [
     ("accelerator-forwards.json", &["accelerator", "forwards"]),
 ];
 
-/// Files of the data directory that tell something when no daemon does. The database holds no secret.
-const FILES: [&str; 6] =
-    ["farside.db", "farside.db-wal", "farside.toml", "peer.addr", "http.addr", "nbd.addr"];
+/// Files of the data directory that tell something when no daemon does. The database holds no secret:
+/// of tokens it has hashes of 256 random bits.
+const FILES: [&str; 7] =
+    ["farside.db", "farside.db-wal", "farside.toml", "peer.addr", "http.addr", "api.addr", "nbd.addr"];
 /// A line of the configuration that holds one of these is not shown: a comment might, and the address of a webhook, or the arguments
 /// of a command, may be secrets.
 const WITHHELD: [&str; 6] = ["token", "secret", "passw", "key", "webhook", "command"];

@@ -3,6 +3,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its part of this")]
 #![allow(clippy::unwrap_used, reason = "a test ends where it is wrong")]
 
+pub mod api;
 pub mod hang;
 pub mod host;
 pub mod model;

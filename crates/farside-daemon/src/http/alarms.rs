@@ -1,25 +1,22 @@
 //! `/alarms`.
 
-use std::sync::Arc;
-
+use axum::Json;
 use axum::extract::{Path, State};
-use axum::routing::{get, post};
-use axum::{Json, Router};
 use farside_api::{Alarm, AlarmTest};
 use serde::Deserialize;
+use utoipa::IntoParams;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use super::error::Query;
-use super::handler::{Answer, Shared};
-use crate::site::Site;
+use super::handler::{Answer, Routes, Shared};
 
-pub(super) fn routes() -> Router<Arc<Site>> {
-    Router::new()
-        .route("/alarms", get(list))
-        .route("/alarms/test", post(test))
-        .route("/alarms/{id}/ack", post(acknowledge))
+pub(super) fn routes() -> Routes {
+    OpenApiRouter::new().routes(routes!(list)).routes(routes!(test)).routes(routes!(acknowledge))
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 struct Wanted {
     /// Those that are over, too.
@@ -27,14 +24,20 @@ struct Wanted {
     all: bool,
 }
 
+/// Alarms that are raised.
+#[utoipa::path(get, path = "/alarms", params(Wanted), responses((status = 200, body = Vec<Alarm>)))]
 async fn list(State(site): Shared, Query(wanted): Query<Wanted>) -> Answer<Vec<Alarm>> {
     Ok(Json(if wanted.all { site.alarms.all().await? } else { site.alarms.open() }))
 }
 
+/// Says that an alarm is known.
+#[utoipa::path(post, path = "/alarms/{id}/ack", responses((status = 200, body = Alarm)))]
 async fn acknowledge(State(site): Shared, Path(id): Path<String>) -> Answer<Alarm> {
     Ok(Json(site.alarms.acknowledge(&id).await?))
 }
 
+/// Sends a test alarm on every way that is configured.
+#[utoipa::path(post, path = "/alarms/test", responses((status = 200, body = Vec<AlarmTest>)))]
 async fn test(State(site): Shared) -> Answer<Vec<AlarmTest>> {
     Ok(Json(site.alarms.test().await?))
 }

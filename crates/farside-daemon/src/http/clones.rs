@@ -7,19 +7,20 @@ use std::path::Path as FilePath;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use axum::Json;
 use axum::extract::{Path, State};
-use axum::routing::post;
-use axum::{Json, Router};
 use farside_api::{
     CloneSnapshot, Drill, DrillResult, DrillVolume, ErrorBody, ErrorCode, StartDrill, Timestamp, Volume,
 };
 use farside_engine::{VolumeName, is_label};
 use farside_mirror::{LogEntry, LogEvent};
 use farside_store::{CloneOf, NewClone, Pool, StoreError, VolumeStatus};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 use uuid::Uuid;
 
 use super::error::Body;
-use super::handler::{Answer, Shared};
+use super::handler::{Answer, Routes, Shared};
 use super::volumes::{look, name_of, parse, remove_unused, rights_follow};
 use crate::convert;
 use crate::failure::Failure;
@@ -30,15 +31,22 @@ const DRILLS_LOOKED_AT_EVERY: Duration = Duration::from_secs(1);
 /// So many drills of one volume can begin in the same second without a name.
 const DRILLS_A_SECOND: u32 = 100;
 
-pub(super) fn routes() -> Router<Arc<Site>> {
-    Router::new()
-        .route("/volumes/{pool}/{volume}/snapshots/{snapshot}/clone", post(clone_snapshot))
-        .route("/mirrors/{pool}/{volume}/drill", post(drill))
-        .route("/mirrors/{pool}/{volume}/drilled", post(drilled))
-        .route("/drills/{pool}/{volume}/renew", post(renew))
-        .route("/drills/{pool}/{volume}/end", post(end))
+pub(super) fn routes() -> Routes {
+    OpenApiRouter::new()
+        .routes(routes!(clone_snapshot))
+        .routes(routes!(drill))
+        .routes(routes!(drilled))
+        .routes(routes!(renew))
+        .routes(routes!(end))
 }
 
+/// Makes a writable volume that begins as a snapshot.
+#[utoipa::path(
+    post,
+    path = "/volumes/{pool}/{volume}/snapshots/{snapshot}/clone",
+    request_body = CloneSnapshot,
+    responses((status = 200, body = Volume))
+)]
 async fn clone_snapshot(
     State(site): Shared,
     Path((pool, volume, snapshot)): Path<(String, String, String)>,
@@ -57,6 +65,13 @@ async fn clone_snapshot(
     Ok(Json(look(&site, &new)?))
 }
 
+/// Begins a recovery drill: a writable clone of a replica.
+#[utoipa::path(
+    post,
+    path = "/mirrors/{pool}/{volume}/drill",
+    request_body = StartDrill,
+    responses((status = 200, body = Drill))
+)]
 async fn drill(
     State(site): Shared,
     Path((pool, volume)): Path<(String, String)>,
@@ -108,6 +123,13 @@ async fn drill(
     Ok(Json(document))
 }
 
+/// Keeps the volume of a drill a while longer.
+#[utoipa::path(
+    post,
+    path = "/drills/{pool}/{volume}/renew",
+    request_body = DrillVolume,
+    responses((status = 200, body = Volume))
+)]
 async fn renew(
     State(site): Shared,
     Path((pool, volume)): Path<(String, String)>,
@@ -121,7 +143,15 @@ async fn renew(
     }
 }
 
+/// Ends a drill and deletes its volume.
+///
 /// Deletes the volume of a drill, and no other that has its name by now.
+#[utoipa::path(
+    post,
+    path = "/drills/{pool}/{volume}/end",
+    request_body = DrillVolume,
+    responses((status = 200, body = Volume))
+)]
 async fn end(
     State(site): Shared,
     Path((pool, volume)): Path<(String, String)>,
@@ -177,7 +207,15 @@ pub(crate) async fn end_drills(site: Arc<Site>) {
     }
 }
 
+/// Records what came of a drill.
+///
 /// What came of a drill, for the log of the mirror.
+#[utoipa::path(
+    post,
+    path = "/mirrors/{pool}/{volume}/drilled",
+    request_body = Drill,
+    responses((status = 200, body = Drill))
+)]
 async fn drilled(
     State(site): Shared,
     Path((pool, volume)): Path<(String, String)>,

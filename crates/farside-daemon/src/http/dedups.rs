@@ -2,39 +2,48 @@
 
 use std::sync::Arc;
 
+use axum::Json;
 use axum::extract::{Path, State};
-use axum::routing::{get, post};
-use axum::{Json, Router};
 use farside_api::{Dedup, ErrorBody, StartDedup, Volume};
 use farside_engine::VolumeName;
 use farside_store::Pool;
 use tokio::runtime::Handle;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use super::error::{Body, Query};
-use super::handler::{Answer, Shared};
+use super::handler::{Answer, Routes, Shared};
 use super::plan::{Answered, Outcome, Planned};
 use super::volumes::{look, name_of};
 use crate::dedups::{self, Dedups};
 use crate::site::Site;
 
-pub(super) fn routes() -> Router<Arc<Site>> {
-    Router::new()
-        .route("/dedups", get(list))
-        .route("/volumes/{pool}/{volume}/dedup", get(status).post(start).delete(stop))
-        .route("/volumes/{pool}/{volume}/dedup/undo", post(undo))
+pub(super) fn routes() -> Routes {
+    OpenApiRouter::new().routes(routes!(list)).routes(routes!(status, start, stop)).routes(routes!(undo))
 }
 
 type Named = Path<(String, String)>;
 
+/// Deduplication of all volumes.
+#[utoipa::path(get, path = "/dedups", responses((status = 200, body = Vec<Dedup>)))]
 async fn list(State(site): Shared) -> Answer<Vec<Dedup>> {
     Ok(Json(site.dedups.list(&site.pools.open_pools())))
 }
 
+/// Deduplication of a volume.
+#[utoipa::path(get, path = "/volumes/{pool}/{volume}/dedup", responses((status = 200, body = Dedup)))]
 async fn status(State(site): Shared, Path((pool, volume)): Named) -> Answer<Dedup> {
     let (name, document, pool) = find(&site, pool, volume)?;
     Ok(Json(site.dedups.status(&name.pool, &pool, &document.name, document.uuid)))
 }
 
+/// Starts deduplication of a volume.
+#[utoipa::path(
+    post,
+    path = "/volumes/{pool}/{volume}/dedup",
+    request_body = StartDedup,
+    responses((status = 200, body = Dedup))
+)]
 async fn start(
     State(site): Shared,
     Path((pool, volume)): Named,
@@ -49,12 +58,22 @@ async fn start(
     Ok(Json(started))
 }
 
+/// Stops deduplication of a volume.
+#[utoipa::path(delete, path = "/volumes/{pool}/{volume}/dedup", responses((status = 200, body = Dedup)))]
 async fn stop(State(site): Shared, Path((pool, volume)): Named) -> Answer<Dedup> {
     let stop =
         change(&site, pool, volume, |dedups, pool, volume, runtime| dedups.stop(pool, volume, runtime));
     Ok(Json(stop.await?))
 }
 
+/// Gives every block of a volume a place of its own again.
+#[utoipa::path(
+    post,
+    path = "/volumes/{pool}/{volume}/dedup/undo",
+    params(Planned),
+    request_body = StartDedup,
+    responses((status = 200, body = Outcome<Dedup>))
+)]
 async fn undo(
     State(site): Shared,
     Path((pool, volume)): Named,

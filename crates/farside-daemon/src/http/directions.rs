@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::extract::{Path, State};
-use axum::routing::post;
 use farside_api::{
     BreakMirror, ErrorBody, ErrorCode, Mirror, MirrorState, Operation, OperationKind, Plan, ResyncMirror,
     StartTransfer,
@@ -14,9 +12,11 @@ use farside_engine::VolumeName;
 use farside_mirror::Comparing;
 use farside_peer::PeerId;
 use farside_store::Version;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use super::error::{Body, BodyOrDefault, Query};
-use super::handler::Shared;
+use super::handler::{Routes, Shared};
 use super::mirrors::patience;
 use super::plan::{Answered, Outcome, Planned};
 use super::volumes::{count, name_of, parse};
@@ -29,16 +29,20 @@ use crate::{peers, schedules};
 /// How long a plan waits for a session to ask the peer for the common base: long enough to dial once.
 const PLAN_PATIENCE: Duration = Duration::from_secs(5);
 
-pub(super) fn routes() -> Router<Arc<Site>> {
-    let one = "/mirrors/{pool}/{volume}";
-    Router::new()
-        .route(&format!("{one}/break"), post(break_off))
-        .route(&format!("{one}/resync"), post(resync))
-        .route(&format!("{one}/swap"), post(swap))
+pub(super) fn routes() -> Routes {
+    OpenApiRouter::new().routes(routes!(break_off)).routes(routes!(resync)).routes(routes!(swap))
 }
 
 type OneMirror = Path<(String, String)>;
 
+/// Makes a replica writable, without asking its source.
+#[utoipa::path(
+    post,
+    path = "/mirrors/{pool}/{volume}/break",
+    params(Planned),
+    request_body = Option<BreakMirror>,
+    responses((status = 200, body = Outcome<Mirror>))
+)]
 async fn break_off(
     State(site): Shared,
     Path((pool, volume)): OneMirror,
@@ -126,6 +130,14 @@ fn from(site: &Site, volume: &VolumeName, named: Option<String>) -> Result<From,
     Ok(From { peer: known.peer, source: known.source, name, is_named: false })
 }
 
+/// Makes a volume the replica of a peer's volume again.
+#[utoipa::path(
+    post,
+    path = "/mirrors/{pool}/{volume}/resync",
+    params(Planned),
+    request_body = ResyncMirror,
+    responses((status = 200, body = Outcome<Operation>))
+)]
 async fn resync(
     State(site): Shared,
     Path((pool, volume)): OneMirror,
@@ -243,6 +255,14 @@ async fn plan_resync(
     Ok(Plan { refused, ..plan })
 }
 
+/// Changes the roles of both sides as planned; nothing is lost.
+#[utoipa::path(
+    post,
+    path = "/mirrors/{pool}/{volume}/swap",
+    params(Planned),
+    request_body = StartTransfer,
+    responses((status = 200, body = Outcome<Operation>))
+)]
 async fn swap(
     State(site): Shared,
     Path((pool, volume)): OneMirror,

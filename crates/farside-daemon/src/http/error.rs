@@ -41,7 +41,10 @@ impl IntoResponse for ApiError {
         if self.status.is_server_error() {
             tracing::warn!(code = ?self.body.code, message = %self.body.message, "a request failed");
         }
-        (self.status, Json(ErrorDocument { error: self.body })).into_response()
+        let mut response = (self.status, Json(ErrorDocument { error: self.body.clone() })).into_response();
+        // For the audit log, which sees the answer and not its bytes.
+        response.extensions_mut().insert(self.body);
+        response
     }
 }
 

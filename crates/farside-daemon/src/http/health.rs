@@ -3,25 +3,29 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
-use axum::{Json, Router};
 use farside_api::{Pool, PoolRoom, PoolState};
 use farside_store::VolumeStatus;
-use serde_json::json;
+use serde::Serialize;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use super::error::ApiError;
-use super::handler::Shared;
+use super::handler::{Routes, Shared};
 use crate::metrics::{Present, VolumeRoom};
 use crate::peers;
 use crate::site::Site;
 
-pub(super) fn routes() -> Router<Arc<Site>> {
-    Router::new().route("/metrics", get(metrics)).route("/healthz", get(healthz))
+pub(super) fn routes() -> Routes {
+    OpenApiRouter::new().routes(routes!(metrics)).routes(routes!(healthz))
 }
 
+/// Metrics as Prometheus reads them.
+#[utoipa::path(get, path = "/metrics", responses((status = 200, body = String, content_type = "text/plain")))]
 async fn metrics(State(site): Shared) -> Result<Response, ApiError> {
     let page = site.metrics.render(&Present {
         pools: site.pools.list(),
@@ -57,13 +61,31 @@ fn volumes(site: &Site) -> Vec<VolumeRoom> {
     site.pools.open_pools().into_iter().flat_map(of_pool).collect()
 }
 
+/// Whether everything serves, and why not.
+///
 /// 200 if everything serves, 503 with the reasons if not. Warnings change neither.
+#[utoipa::path(
+    get,
+    path = "/healthz",
+    responses((status = 200, body = Health), (status = 503, body = Health))
+)]
 async fn healthz(State(site): Shared) -> Response {
     let reasons = reasons(&site).await;
     let warnings = warnings(&site);
     let (status, word) =
         if reasons.is_empty() { (StatusCode::OK, "ok") } else { (StatusCode::SERVICE_UNAVAILABLE, "ill") };
-    (status, Json(json!({"status": word, "reasons": reasons, "warnings": warnings}))).into_response()
+    (status, Json(Health { status: word, reasons, warnings })).into_response()
+}
+
+/// What `/healthz` answers.
+#[derive(Debug, Serialize, ToSchema)]
+struct Health {
+    /// `ok` or `ill`.
+    status: &'static str,
+    /// Why somebody has to look after the site.
+    reasons: Vec<String>,
+    /// What is all right yet, and will not be for long.
+    warnings: Vec<String>,
 }
 
 /// What is all right yet, and somebody should know before it is not.

@@ -1,43 +1,54 @@
 //! `/hosts`.
 
-use std::sync::Arc;
-
+use axum::Json;
 use axum::extract::{Path, State};
-use axum::routing::{get, post};
-use axum::{Json, Router};
 use farside_api::{AddHost, AddedHost, ErrorBody, ErrorCode, Host, HostRights, HostStatus};
 use farside_engine::VolumeName;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use super::error::{Body, Query};
-use super::handler::{Answer, Shared};
+use super::handler::{Answer, Routes, Shared};
 use super::plan::{Answered, Outcome, Planned};
 use super::volumes::parse;
 use crate::plans;
-use crate::site::Site;
 
 /// Volumes of one request.
 const VOLUMES_MAX: usize = 1024;
 
-pub(super) fn routes() -> Router<Arc<Site>> {
-    Router::new()
-        .route("/hosts", get(list).post(add))
-        .route("/hosts/{host}", get(status).delete(remove))
-        .route("/hosts/{host}/allow", post(allow))
-        .route("/hosts/{host}/deny", post(deny))
+pub(super) fn routes() -> Routes {
+    OpenApiRouter::new()
+        .routes(routes!(list, add))
+        .routes(routes!(status, remove))
+        .routes(routes!(allow))
+        .routes(routes!(deny))
 }
 
+/// Hosts that may open volumes over the network.
+#[utoipa::path(get, path = "/hosts", responses((status = 200, body = Vec<Host>)))]
 async fn list(State(site): Shared) -> Answer<Vec<Host>> {
     Ok(Json(site.hosts.list()))
 }
 
+/// Adds a host, with a certificate for it.
+#[utoipa::path(post, path = "/hosts", request_body = AddHost, responses((status = 200, body = AddedHost)))]
 async fn add(State(site): Shared, Body(request): Body<AddHost>) -> Answer<AddedHost> {
     Ok(Json(site.hosts.add(&request.name).await?))
 }
 
+/// A host and its rights.
+#[utoipa::path(get, path = "/hosts/{host}", responses((status = 200, body = HostStatus)))]
 async fn status(State(site): Shared, Path(name): Path<String>) -> Answer<HostStatus> {
     Ok(Json(site.hosts.document(&name)?))
 }
 
+/// Removes a host.
+#[utoipa::path(
+    delete,
+    path = "/hosts/{host}",
+    params(Planned),
+    responses((status = 200, body = Outcome<HostStatus>))
+)]
 async fn remove(
     State(site): Shared,
     Path(name): Path<String>,
@@ -50,6 +61,13 @@ async fn remove(
     Ok(Outcome::Done(HostStatus { notes, ..document }))
 }
 
+/// Lets a host open volumes.
+#[utoipa::path(
+    post,
+    path = "/hosts/{host}/allow",
+    request_body = HostRights,
+    responses((status = 200, body = HostStatus))
+)]
 async fn allow(
     State(site): Shared,
     Path(name): Path<String>,
@@ -59,6 +77,13 @@ async fn allow(
     Ok(Json(HostStatus { notes, ..site.hosts.document(&name)? }))
 }
 
+/// Takes the right to open volumes from a host.
+#[utoipa::path(
+    post,
+    path = "/hosts/{host}/deny",
+    request_body = HostRights,
+    responses((status = 200, body = HostStatus))
+)]
 async fn deny(
     State(site): Shared,
     Path(name): Path<String>,

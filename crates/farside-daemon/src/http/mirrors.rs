@@ -1,11 +1,9 @@
 //! `/mirrors`, `/history`, `/operations`.
 
-use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Json;
 use axum::extract::{Path, State};
-use axum::routing::{get, post};
-use axum::{Json, Router};
 use farside_api::{
     CreateMirror, ErrorBody, ErrorCode, Mirror, MirrorDestination, MirrorState, Operation, OperationKind,
     SetMirror, SetMirrorLink, StartTransfer, TransferRecord, Uuid,
@@ -15,9 +13,12 @@ use farside_link::{Priority, Window};
 use farside_mirror::{MirrorOptions, NewMirror, Relationship, Retention};
 use farside_peer::PeerId;
 use serde::Deserialize;
+use utoipa::IntoParams;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use super::error::{Body, Query};
-use super::handler::{Answer, Shared};
+use super::handler::{Answer, Routes, Shared};
 use super::plan::{Answered, Outcome, Planned};
 use super::volumes::{name_of, parse};
 use crate::failure::Failure;
@@ -36,29 +37,31 @@ const PATIENCE_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Transfers of one answer.
 const HISTORY_MAX: u32 = 1000;
 
-pub(super) fn routes() -> Router<Arc<Site>> {
-    let one = "/mirrors/{pool}/{volume}";
-    Router::new()
-        .route("/mirrors", get(list).post(create))
-        .route(one, axum::routing::delete(delete))
-        .route(&format!("{one}/set"), post(set))
-        .route(&format!("{one}/initialize"), post(initialize))
-        .route(&format!("{one}/update"), post(update))
-        .route(&format!("{one}/quiesce"), post(quiesce))
-        .route(&format!("{one}/resume"), post(resume))
-        .route(&format!("{one}/abort"), post(abort))
-        .route(&format!("{one}/release/{{peer}}"), post(release))
-        .route("/destinations", get(destinations))
-        .route("/history", get(history))
-        .route("/operations/{id}", get(operation))
+pub(super) fn routes() -> Routes {
+    OpenApiRouter::new()
+        .routes(routes!(list, create))
+        .routes(routes!(delete))
+        .routes(routes!(set))
+        .routes(routes!(initialize))
+        .routes(routes!(update))
+        .routes(routes!(quiesce))
+        .routes(routes!(resume))
+        .routes(routes!(abort))
+        .routes(routes!(release))
+        .routes(routes!(destinations))
+        .routes(routes!(history))
+        .routes(routes!(operation))
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 struct OfVolume {
     volume: Option<String>,
 }
 
+/// Mirrors of this site.
+#[utoipa::path(get, path = "/mirrors", params(OfVolume), responses((status = 200, body = Vec<Mirror>)))]
 async fn list(State(site): Shared, Query(of): Query<OfVolume>) -> Answer<Vec<Mirror>> {
     let mut all = site.mirrors.list().await?;
     if let Some(volume) = of.volume {
@@ -76,6 +79,13 @@ pub(super) fn unknown(name: &str) -> ErrorBody {
         .hint("farside mirror status shows what is there")
 }
 
+/// Makes a mirror.
+#[utoipa::path(
+    post,
+    path = "/mirrors",
+    request_body = CreateMirror,
+    responses((status = 200, body = Mirror))
+)]
 async fn create(State(site): Shared, Body(request): Body<CreateMirror>) -> Answer<Mirror> {
     let destination = parse(&request.destination)?;
     let (peer, source) = request.source.split_once(':').ok_or_else(|| {
@@ -120,6 +130,13 @@ async fn create(State(site): Shared, Body(request): Body<CreateMirror>) -> Answe
 
 type OneMirror = Path<(String, String)>;
 
+/// Changes a mirror while it runs.
+#[utoipa::path(
+    post,
+    path = "/mirrors/{pool}/{volume}/set",
+    request_body = SetMirror,
+    responses((status = 200, body = Mirror))
+)]
 async fn set(
     State(site): Shared,
     Path((pool, volume)): OneMirror,
@@ -218,6 +235,13 @@ fn options_after(before: MirrorOptions, request: Option<SetMirrorLink>) -> Resul
     Ok(options)
 }
 
+/// Starts the first copy.
+#[utoipa::path(
+    post,
+    path = "/mirrors/{pool}/{volume}/initialize",
+    request_body = StartTransfer,
+    responses((status = 200, body = Operation))
+)]
 async fn initialize(
     State(site): Shared,
     Path((pool, volume)): OneMirror,
@@ -226,6 +250,13 @@ async fn initialize(
     transfer(&site, name_of(pool, volume)?, OperationKind::Initialize, request).await
 }
 
+/// Starts an update.
+#[utoipa::path(
+    post,
+    path = "/mirrors/{pool}/{volume}/update",
+    request_body = StartTransfer,
+    responses((status = 200, body = Operation))
+)]
 async fn update(
     State(site): Shared,
     Path((pool, volume)): OneMirror,
@@ -266,30 +297,51 @@ async fn transfer(
     Ok(Json(site.operations.status(&site.node, &site.mirrors, id)?))
 }
 
+/// Holds the updates of a mirror.
+#[utoipa::path(post, path = "/mirrors/{pool}/{volume}/quiesce", responses((status = 200, body = Mirror)))]
 async fn quiesce(State(site): Shared, Path((pool, volume)): OneMirror) -> Answer<Mirror> {
     let mirror = site.mirrors.mirror(&name_of(pool, volume)?)?;
     mirror.quiesce().await?;
     Ok(Json(site.mirrors.document(&mirror.status(), site.clock.now())))
 }
 
+/// Lets the updates of a mirror go on.
+#[utoipa::path(post, path = "/mirrors/{pool}/{volume}/resume", responses((status = 200, body = Mirror)))]
 async fn resume(State(site): Shared, Path((pool, volume)): OneMirror) -> Answer<Mirror> {
     let mirror = site.mirrors.mirror(&name_of(pool, volume)?)?;
     mirror.resume().await?;
     Ok(Json(site.mirrors.document(&mirror.status(), site.clock.now())))
 }
 
+/// Cuts the transfer that is under way.
+#[utoipa::path(post, path = "/mirrors/{pool}/{volume}/abort", responses((status = 200, body = Mirror)))]
 async fn abort(State(site): Shared, Path((pool, volume)): OneMirror) -> Answer<Mirror> {
     let mirror = site.mirrors.mirror(&name_of(pool, volume)?)?;
     mirror.abort().await?;
     Ok(Json(site.mirrors.document(&mirror.status(), site.clock.now())))
 }
 
+/// Destinations of volumes of this site, and what is kept for them.
+#[utoipa::path(
+    get,
+    path = "/destinations",
+    params(OfVolume),
+    responses((status = 200, body = Vec<MirrorDestination>))
+)]
 async fn destinations(State(site): Shared, Query(of): Query<OfVolume>) -> Answer<Vec<MirrorDestination>> {
     let volume = of.volume.as_deref().map(parse).transpose()?;
     Ok(Json(site.mirrors.held_by_others(volume.as_ref(), true).await?))
 }
 
+/// Lets go of what is kept for a destination.
+///
 /// At the source.
+#[utoipa::path(
+    post,
+    path = "/mirrors/{pool}/{volume}/release/{peer}",
+    params(Planned),
+    responses((status = 200, body = Outcome<Vec<MirrorDestination>>))
+)]
 async fn release(
     State(site): Shared,
     Path((pool, volume, peer)): Path<(String, String, String)>,
@@ -317,6 +369,13 @@ async fn release(
     Ok(Outcome::Done(held))
 }
 
+/// Ends a mirror; the volume stays.
+#[utoipa::path(
+    delete,
+    path = "/mirrors/{pool}/{volume}",
+    params(Planned),
+    responses((status = 200, body = Outcome<Mirror>))
+)]
 async fn delete(
     State(site): Shared,
     Path((pool, volume)): OneMirror,
@@ -348,6 +407,13 @@ async fn delete(
     Ok(Outcome::Done(before))
 }
 
+/// Transfers that have ended.
+#[utoipa::path(
+    get,
+    path = "/history",
+    params(OfVolume),
+    responses((status = 200, body = Vec<TransferRecord>))
+)]
 async fn history(State(site): Shared, Query(of): Query<OfVolume>) -> Answer<Vec<TransferRecord>> {
     let name = of.volume.as_deref().map(|volume| parse(volume).map(|name| name.to_string())).transpose()?;
     let records = site.state.transfers(name.as_deref(), HISTORY_MAX).await?;
@@ -359,6 +425,8 @@ async fn history(State(site): Shared, Query(of): Query<OfVolume>) -> Answer<Vec<
     Ok(Json(records))
 }
 
+/// How far one piece of long work is.
+#[utoipa::path(get, path = "/operations/{id}", responses((status = 200, body = Operation)))]
 async fn operation(State(site): Shared, Path(id): Path<String>) -> Answer<Operation> {
     let id: Uuid = id.parse().map_err(|_| {
         ErrorBody::new(ErrorCode::WrongUsage, format!("{id:?} is not the id of an operation"))

@@ -1,11 +1,15 @@
-//! What is served: the API on the control socket; `/metrics` and `/healthz` on TCP and nothing else there.
+//! What is served: the API on the control socket and over HTTPS; `/metrics` and `/healthz` on TCP and nothing else there.
 
 mod accelerator;
+mod access;
 mod alarms;
+mod audit;
 mod clones;
 mod dedups;
 mod directions;
+mod document;
 mod error;
+mod gate;
 mod handler;
 mod health;
 mod hosts;
@@ -14,6 +18,7 @@ mod mirrors;
 mod peers;
 mod plan;
 mod pools;
+mod roles;
 mod scrubs;
 mod site;
 mod snapshot_schedules;
@@ -30,17 +35,20 @@ use axum::middleware::{self, Next};
 use axum::response::IntoResponse;
 use farside_api::{API_PREFIX, ErrorBody, ErrorCode};
 use tokio_util::task::TaskTracker;
+use utoipa_axum::router::OpenApiRouter;
 
 use crate::listen::attend;
 use crate::site::Site;
 use error::ApiError;
+use handler::Routes;
 
+pub(crate) use audit::keep_audit_within;
 pub(crate) use clones::end_drills;
 
-/// The control socket's routes. A request that has begun runs to its end, whether or not its client still waits: half a
-/// deletion would be worse than one nobody hears of. `requests` knows them all.
-pub(crate) fn control(site: Arc<Site>, requests: TaskTracker) -> Router {
-    let api = Router::new()
+/// All routes with what they say of themselves.
+fn api() -> Routes {
+    let api = OpenApiRouter::new()
+        .merge(document::routes())
         .merge(site::routes())
         .merge(pools::routes())
         .merge(scrubs::routes())
@@ -56,7 +64,15 @@ pub(crate) fn control(site: Arc<Site>, requests: TaskTracker) -> Router {
         .merge(alarms::routes())
         .merge(support::routes())
         .merge(directions::routes())
-        .merge(accelerator::routes());
+        .merge(accelerator::routes())
+        .merge(access::routes())
+        .merge(audit::routes());
+    OpenApiRouter::new().nest(API_PREFIX, api).merge(health::routes())
+}
+
+/// The API, for the control socket and for HTTPS: where a request comes from decides who asks. A request that has begun runs to its end, whether or not its client still waits: half a
+/// deletion would be worse than one nobody hears of. `requests` knows them all.
+pub(crate) fn control(site: Arc<Site>, requests: TaskTracker) -> Router {
     let to_its_end = move |request: Request, next: Next| {
         let task = requests.spawn(next.run(request));
         async move {
@@ -72,20 +88,25 @@ pub(crate) fn control(site: Arc<Site>, requests: TaskTracker) -> Router {
             })
         }
     };
-    let routes = Router::new().nest(API_PREFIX, api).merge(health::routes()).fallback(unknown);
-    routes.with_state(site).layer(middleware::from_fn(to_its_end)).layer(middleware::from_fn(attend))
+    let routes = Router::from(api()).fallback(unknown);
+    let gate = middleware::from_fn_with_state(Arc::clone(&site), gate::gate);
+    routes
+        .with_state(site)
+        .layer(gate)
+        .layer(middleware::from_fn(to_its_end))
+        .layer(middleware::from_fn(attend))
 }
 
-/// The routes over TCP. Control is not among them: it would be open to every user of the machine, or worse.
+/// What is served over TCP without a word of who asks. Control is not among them: it would be open to every user of the machine, or worse.
 pub(crate) fn public(site: Arc<Site>) -> Router {
-    let routes = Router::new().merge(health::routes()).fallback(unknown);
+    let routes = Router::from(health::routes()).fallback(unknown);
     routes.with_state(site).layer(middleware::from_fn(attend))
 }
 
 async fn unknown(method: Method, uri: Uri) -> ApiError {
     ApiError::unknown_request(
         ErrorBody::new(ErrorCode::Failed, format!("there is no {method} {}", uri.path())).hint(
-            "farside and farsided may be of different versions; the API is served on the control socket only",
+            "farside and farsided may be of different versions; the API is served on the control socket and over HTTPS only",
         ),
     )
 }

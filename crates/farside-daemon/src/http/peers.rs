@@ -1,11 +1,9 @@
 //! `/peers`.
 
-use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Json;
 use axum::extract::{Path, State};
-use axum::routing::{get, post};
-use axum::{Json, Router};
 use farside_api::{
     CreateInvitation, ErrorBody, ErrorCode, Invitation, JoinPeer, Peer, PeerRights, PeerStatus, RekeyPeer,
     SetPeer,
@@ -13,9 +11,11 @@ use farside_api::{
 
 use farside_link::Direction;
 use farside_peer::{PeerId, PeerRegistry};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use super::error::{Body, Query};
-use super::handler::{Answer, Shared};
+use super::handler::{Answer, Routes, Shared};
 use super::plan::{Answered, Outcome, Planned};
 use super::volumes::parse;
 use crate::failure::Failure;
@@ -28,21 +28,25 @@ use crate::throttles::{self, Limited};
 /// Volumes of one request.
 const VOLUMES_MAX: usize = 1024;
 
-pub(super) fn routes() -> Router<Arc<Site>> {
-    Router::new()
-        .route("/peers", get(list).post(join))
-        .route("/invitations", post(invite))
-        .route("/peers/{peer}", get(status).delete(remove))
-        .route("/peers/{peer}/rekey", post(rekey))
-        .route("/peers/{peer}/set", post(set))
-        .route("/peers/{peer}/allow", post(allow))
-        .route("/peers/{peer}/deny", post(deny))
+pub(super) fn routes() -> Routes {
+    OpenApiRouter::new()
+        .routes(routes!(list, join))
+        .routes(routes!(invite))
+        .routes(routes!(status, remove))
+        .routes(routes!(rekey))
+        .routes(routes!(set))
+        .routes(routes!(allow))
+        .routes(routes!(deny))
 }
 
+/// Sites that this one is paired with.
+#[utoipa::path(get, path = "/peers", responses((status = 200, body = Vec<Peer>)))]
 async fn list(State(site): Shared) -> Answer<Vec<Peer>> {
     Ok(Json(peers::list(&site.node)))
 }
 
+/// A peer, its link and its rights.
+#[utoipa::path(get, path = "/peers/{peer}", responses((status = 200, body = PeerStatus)))]
 async fn status(State(site): Shared, Path(name): Path<String>) -> Answer<PeerStatus> {
     Ok(Json(status_of(&site, &peers::named(&site.node, &name)?)))
 }
@@ -56,16 +60,32 @@ fn status_of(site: &Site, peer: &farside_peer::PeerStatus) -> PeerStatus {
     }
 }
 
+/// Makes an invitation, good for one pairing.
+#[utoipa::path(
+    post,
+    path = "/invitations",
+    request_body = CreateInvitation,
+    responses((status = 200, body = Invitation))
+)]
 async fn invite(State(site): Shared, Body(request): Body<CreateInvitation>) -> Answer<Invitation> {
     let valid = Duration::try_from_secs_f64(request.valid_seconds)
         .map_err(|_| ErrorBody::new(ErrorCode::WrongUsage, "valid_seconds must be a number of seconds"))?;
     Ok(Json(peers::invite(&site.node, valid)?))
 }
 
+/// Pairs with the site that gave an invitation.
+#[utoipa::path(post, path = "/peers", request_body = JoinPeer, responses((status = 200, body = Peer)))]
 async fn join(State(site): Shared, Body(request): Body<JoinPeer>) -> Answer<Peer> {
     Ok(Json(peers::join(&site.node, &request).await?))
 }
 
+/// Ends a pairing.
+#[utoipa::path(
+    delete,
+    path = "/peers/{peer}",
+    params(Planned),
+    responses((status = 200, body = Outcome<Peer>))
+)]
 async fn remove(
     State(site): Shared,
     Path(name): Path<String>,
@@ -98,6 +118,14 @@ async fn remove(
     Ok(Outcome::Done(peers::document(&peer)))
 }
 
+/// Goes on with a peer that has another key.
+#[utoipa::path(
+    post,
+    path = "/peers/{peer}/rekey",
+    params(Planned),
+    request_body = RekeyPeer,
+    responses((status = 200, body = Outcome<PeerStatus>))
+)]
 async fn rekey(
     State(site): Shared,
     Path(name): Path<String>,
@@ -165,6 +193,13 @@ async fn follow_replaced(site: &Site, old: PeerId, old_is_gone: bool, new: PeerI
     followed
 }
 
+/// Changes how a peer is met.
+#[utoipa::path(
+    post,
+    path = "/peers/{peer}/set",
+    request_body = SetPeer,
+    responses((status = 200, body = PeerStatus))
+)]
 async fn set(
     State(site): Shared,
     Path(name): Path<String>,
@@ -184,6 +219,13 @@ async fn set(
     Ok(Json(status_of(&site, &peers::named(&site.node, &kept.name)?)))
 }
 
+/// Lets a peer mirror volumes.
+#[utoipa::path(
+    post,
+    path = "/peers/{peer}/allow",
+    request_body = PeerRights,
+    responses((status = 200, body = PeerStatus))
+)]
 async fn allow(
     State(site): Shared,
     Path(name): Path<String>,
@@ -206,6 +248,13 @@ async fn allow(
     Ok(Json(PeerStatus { notes, ..status_of(&site, &peer) }))
 }
 
+/// Takes the right to mirror volumes from a peer.
+#[utoipa::path(
+    post,
+    path = "/peers/{peer}/deny",
+    request_body = PeerRights,
+    responses((status = 200, body = PeerStatus))
+)]
 async fn deny(
     State(site): Shared,
     Path(name): Path<String>,
@@ -233,6 +282,7 @@ fn volumes(request: &PeerRights) -> Result<Vec<String>, ErrorBody> {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+    use std::sync::Arc;
 
     use farside_link::LinkOptions;
     use farside_peer::PeerRecord;

@@ -4,11 +4,13 @@ use axum::Json;
 use axum::response::{IntoResponse, Response};
 use farside_api::Plan;
 use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
 
 use super::error::ApiError;
 
 /// The query of a destructive request.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Planned {
     /// Only say what would happen.
@@ -17,17 +19,17 @@ pub(super) struct Planned {
 }
 
 /// The plan, or what was done.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 #[serde(untagged)]
 #[expect(clippy::large_enum_variant, reason = "there is one for each request, and it is written out at once")]
-pub(super) enum Outcome<T> {
+pub(super) enum Outcome<T: ToSchema> {
     /// Nothing has been changed.
     Plan(Plan),
     /// It is done; this is what it was, or is now.
     Done(T),
 }
 
-impl<T: Serialize> IntoResponse for Outcome<T> {
+impl<T: Serialize + ToSchema> IntoResponse for Outcome<T> {
     fn into_response(self) -> Response {
         Json(self).into_response()
     }

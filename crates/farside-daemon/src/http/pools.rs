@@ -3,18 +3,19 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use axum::Json;
 use axum::extract::{Path, State};
-use axum::routing::{get, post};
-use axum::{Json, Router};
 use farside_api::{
     CreatePool, ErrorBody, ErrorCode, GrowPool, ImportPool, Plan, Pool, PoolState, ReopenPool, StagedContent,
 };
 
 use farside_engine::VolumeName;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 use uuid::Uuid;
 
 use super::error::{Body, Query};
-use super::handler::{Answer, Shared};
+use super::handler::{Answer, Routes, Shared};
 use super::plan::{Answered, Outcome, Planned};
 use crate::damage;
 use crate::failure::Failure;
@@ -26,22 +27,25 @@ use crate::site::Site;
 use crate::staged;
 use crate::state::PoolRow;
 
-pub(super) fn routes() -> Router<Arc<Site>> {
-    Router::new()
-        .route("/pools", get(list).post(create))
-        // Beside the pools: one may have any name.
-        .route("/imports", post(import))
-        .route("/pools/{pool}", get(status).delete(delete))
-        .route("/pools/{pool}/reopen", post(reopen))
-        .route("/pools/{pool}/grow", post(grow))
-        .route("/pools/{pool}/staged", axum::routing::delete(drop_all_staged))
-        .route("/pools/{pool}/staged/{volume}", axum::routing::delete(drop_staged_of))
+pub(super) fn routes() -> Routes {
+    OpenApiRouter::new()
+        .routes(routes!(list, create))
+        .routes(routes!(import))
+        .routes(routes!(status, delete))
+        .routes(routes!(reopen))
+        .routes(routes!(grow))
+        .routes(routes!(drop_all_staged))
+        .routes(routes!(drop_staged_of))
 }
 
+/// Pools.
+#[utoipa::path(get, path = "/pools", responses((status = 200, body = Vec<Pool>)))]
 async fn list(State(site): Shared) -> Answer<Vec<Pool>> {
     Ok(Json(site.pools.list()))
 }
 
+/// A pool.
+#[utoipa::path(get, path = "/pools/{pool}", responses((status = 200, body = Pool)))]
 async fn status(State(site): Shared, Path(pool): Path<String>) -> Answer<Pool> {
     Ok(Json(with_content(&site, site.pools.status(&pool)?).await?))
 }
@@ -58,6 +62,13 @@ async fn with_content(site: &Site, document: Pool) -> Result<Pool, ErrorBody> {
     Ok(Pool { staged, staged_bytes, quarantined, ..document })
 }
 
+/// Drops what broken transfers have left in a pool.
+#[utoipa::path(
+    delete,
+    path = "/pools/{pool}/staged",
+    params(Planned),
+    responses((status = 200, body = Outcome<Vec<StagedContent>>))
+)]
 async fn drop_all_staged(
     State(site): Shared,
     Path(pool): Path<String>,
@@ -66,6 +77,13 @@ async fn drop_all_staged(
     drop_staged(&site, pool, None, planned).await
 }
 
+/// Drops what a broken transfer has left of a volume.
+#[utoipa::path(
+    delete,
+    path = "/pools/{pool}/staged/{volume}",
+    params(Planned),
+    responses((status = 200, body = Outcome<Vec<StagedContent>>))
+)]
 async fn drop_staged_of(
     State(site): Shared,
     Path((pool, volume)): Path<(String, String)>,
@@ -104,6 +122,14 @@ async fn drop_staged(
     Ok(Outcome::Done(found))
 }
 
+/// Makes a pool.
+#[utoipa::path(
+    post,
+    path = "/pools",
+    params(Planned),
+    request_body = CreatePool,
+    responses((status = 200, body = Outcome<Pool>))
+)]
 async fn create(
     State(site): Shared,
     Query(planned): Query<Planned>,
@@ -133,8 +159,16 @@ async fn create(
     Ok(Outcome::Done(site.pools.status(&row.name)?))
 }
 
+/// Opens a pool again.
+///
 /// Opens again, without a restart, what a failure has left read-only or closed. Hosts are cut off and connect again; mirrors of
 /// the pool end and start anew.
+#[utoipa::path(
+    post,
+    path = "/pools/{pool}/reopen",
+    request_body = ReopenPool,
+    responses((status = 200, body = Pool))
+)]
 async fn reopen(
     State(site): Shared,
     Path(name): Path<String>,
@@ -165,7 +199,15 @@ async fn reopen(
     Ok(Json(site.pools.status(&name)?))
 }
 
+/// Makes a pool larger.
+///
 /// Makes a pool larger while hosts use it.
+#[utoipa::path(
+    post,
+    path = "/pools/{pool}/grow",
+    request_body = GrowPool,
+    responses((status = 200, body = Pool))
+)]
 async fn grow(
     State(site): Shared,
     Path(name): Path<String>,
@@ -220,6 +262,14 @@ async fn withdraw(site: &Site, name: &str) -> Result<pools::Removed, ErrorBody> 
     site.blocking.run(move || pools.remove(&name)).await
 }
 
+/// Opens a pool that another daemon has made.
+#[utoipa::path(
+    post,
+    path = "/imports",
+    params(Planned),
+    request_body = ImportPool,
+    responses((status = 200, body = Outcome<Pool>))
+)]
 async fn import(
     State(site): Shared,
     Query(planned): Query<Planned>,
@@ -265,6 +315,13 @@ async fn remember(site: &Site, row: &PoolRow, pool: &farside_store::Pool) -> Res
     readers_go_on(site, &row.name).await
 }
 
+/// Removes a pool with all that is in it.
+#[utoipa::path(
+    delete,
+    path = "/pools/{pool}",
+    params(Planned),
+    responses((status = 200, body = Outcome<Pool>))
+)]
 async fn delete(
     State(site): Shared,
     Path(name): Path<String>,

@@ -2,32 +2,40 @@
 
 use std::sync::Arc;
 
+use axum::Json;
 use axum::extract::{Path, State};
-use axum::routing::get;
-use axum::{Json, Router};
 use farside_api::{Scrub, StartScrub};
 use tokio::runtime::Handle;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use super::error::Body;
-use super::handler::{Answer, Shared};
-use crate::site::Site;
+use super::handler::{Answer, Routes, Shared};
 
-pub(super) fn routes() -> Router<Arc<Site>> {
-    Router::new()
-        // Beside the pools: one may have any name.
-        .route("/scrubs", get(list))
-        .route("/pools/{pool}/scrub", get(status).post(start).delete(stop))
+pub(super) fn routes() -> Routes {
+    OpenApiRouter::new().routes(routes!(list)).routes(routes!(status, start, stop))
 }
 
+/// Scrubs of all pools.
+#[utoipa::path(get, path = "/scrubs", responses((status = 200, body = Vec<Scrub>)))]
 async fn list(State(site): Shared) -> Answer<Vec<Scrub>> {
     Ok(Json(site.scrubs.list()))
 }
 
+/// The scrub of a pool.
+#[utoipa::path(get, path = "/pools/{pool}/scrub", responses((status = 200, body = Option<Scrub>)))]
 async fn status(State(site): Shared, Path(pool): Path<String>) -> Answer<Option<Scrub>> {
     site.pools.status(&pool)?;
     Ok(Json(site.scrubs.status(&pool)))
 }
 
+/// Starts or goes on with the scrub of a pool.
+#[utoipa::path(
+    post,
+    path = "/pools/{pool}/scrub",
+    request_body = StartScrub,
+    responses((status = 200, body = Scrub))
+)]
 async fn start(
     State(site): Shared,
     Path(name): Path<String>,
@@ -45,6 +53,8 @@ async fn start(
     Ok(Json(started.await?))
 }
 
+/// Stops the scrub of a pool.
+#[utoipa::path(delete, path = "/pools/{pool}/scrub", responses((status = 200, body = Scrub)))]
 async fn stop(State(site): Shared, Path(name): Path<String>) -> Answer<Scrub> {
     let _guard = site.pool_lock.lock().await;
     site.pools.status(&name)?;

@@ -1,37 +1,45 @@
 //! `/site`.
 
-use std::sync::Arc;
-
+use axum::Json;
 use axum::extract::State;
-use axum::routing::{get, post};
-use axum::{Json, Router};
 use farside_api::{ErrorBody, ErrorCode, HeldBack, SetSite, SiteStatus};
 use farside_link::Direction;
 use farside_mirror::limits::TRANSFERS_MAX;
 use farside_transfer::precedence::Precedence;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use super::error::Body;
-use super::handler::{Answer, Shared};
+use super::handler::{Answer, Routes, Shared};
 use super::health;
 use crate::failure::Failure;
 use crate::site::Site;
 use crate::throttles::{self, Limited};
 
-pub(super) fn routes() -> Router<Arc<Site>> {
-    Router::new()
-        .route("/site", get(document))
-        .route("/site/status", get(status))
-        .route("/site/set", post(set))
+pub(super) fn routes() -> Routes {
+    OpenApiRouter::new().routes(routes!(document)).routes(routes!(status)).routes(routes!(set))
 }
 
+/// What this site is, and where it listens.
+#[utoipa::path(get, path = "/site", responses((status = 200, body = farside_api::Site)))]
 async fn document(State(site): Shared) -> Answer<farside_api::Site> {
-    Ok(Json(site.document.clone()))
+    let api_fingerprint = site.api_certificate.as_ref().map(|certificate| certificate.fingerprint());
+    Ok(Json(farside_api::Site { api_fingerprint, ..site.document.clone() }))
 }
 
+/// Limits, queue and warnings of this site.
+#[utoipa::path(get, path = "/site/status", responses((status = 200, body = SiteStatus)))]
 async fn status(State(site): Shared) -> Answer<SiteStatus> {
     Ok(Json(status_of(&site).await))
 }
 
+/// Changes limits of this site.
+#[utoipa::path(
+    post,
+    path = "/site/set",
+    request_body = SetSite,
+    responses((status = 200, body = SiteStatus))
+)]
 async fn set(State(site): Shared, Body(request): Body<SetSite>) -> Answer<SiteStatus> {
     // All is read before anything is set.
     let inward = request.throttle_in.as_deref().map(throttles::asked).transpose()?;

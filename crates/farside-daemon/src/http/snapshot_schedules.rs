@@ -2,26 +2,26 @@
 
 use std::sync::Arc;
 
+use axum::Json;
 use axum::extract::{Path, State};
-use axum::routing::get;
-use axum::{Json, Router};
 use farside_api::{ErrorBody, ErrorCode, SetSnapshotSchedule, SnapshotSchedule};
 use farside_engine::VolumeName;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use super::error::Body;
-use super::handler::{Answer, Shared};
+use super::handler::{Answer, Routes, Shared};
 use super::volumes::{look, name_of, parse};
 use crate::failure::Failure;
 use crate::schedules;
-use crate::site::Site;
 use crate::snapshot_schedules::Wanted;
 
-pub(super) fn routes() -> Router<Arc<Site>> {
-    Router::new()
-        .route("/snapshot-schedules", get(list))
-        .route("/volumes/{pool}/{volume}/snapshot-schedule", get(show).post(set).delete(end))
+pub(super) fn routes() -> Routes {
+    OpenApiRouter::new().routes(routes!(list)).routes(routes!(show, set, end))
 }
 
+/// Timetables of snapshots.
+#[utoipa::path(get, path = "/snapshot-schedules", responses((status = 200, body = Vec<SnapshotSchedule>)))]
 async fn list(State(site): Shared) -> Answer<Vec<SnapshotSchedule>> {
     let timetables = Arc::clone(&site.snapshot_schedules);
     Ok(Json(site.blocking.run(move || Ok::<_, ErrorBody>(timetables.list(None))).await?))
@@ -29,6 +29,12 @@ async fn list(State(site): Shared) -> Answer<Vec<SnapshotSchedule>> {
 
 type Named = Path<(String, String)>;
 
+/// A volume's timetable of snapshots.
+#[utoipa::path(
+    get,
+    path = "/volumes/{pool}/{volume}/snapshot-schedule",
+    responses((status = 200, body = SnapshotSchedule))
+)]
 async fn show(State(site): Shared, Path((pool, volume)): Named) -> Answer<SnapshotSchedule> {
     let name = name_of(pool, volume)?;
     let uuid = look(&site, &name)?.uuid;
@@ -37,6 +43,13 @@ async fn show(State(site): Shared, Path((pool, volume)): Named) -> Answer<Snapsh
     found.into_iter().next().map(Json).ok_or_else(|| none(&name).into())
 }
 
+/// Sets a timetable of snapshots.
+#[utoipa::path(
+    post,
+    path = "/volumes/{pool}/{volume}/snapshot-schedule",
+    request_body = SetSnapshotSchedule,
+    responses((status = 200, body = SnapshotSchedule))
+)]
 async fn set(
     State(site): Shared,
     Path((pool, volume)): Named,
@@ -70,6 +83,12 @@ async fn set(
     Ok(Json(set))
 }
 
+/// Ends a timetable of snapshots.
+#[utoipa::path(
+    delete,
+    path = "/volumes/{pool}/{volume}/snapshot-schedule",
+    responses((status = 200, body = SnapshotSchedule))
+)]
 async fn end(State(site): Shared, Path((pool, volume)): Named) -> Answer<SnapshotSchedule> {
     let name = name_of(pool, volume)?;
     let document = look(&site, &name)?;

@@ -4,12 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use axum::Json;
 use axum::body::Body as ResponseBody;
 use axum::extract::{Path, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
-use axum::{Json, Router};
 use farside_api::{
     CreateSnapshots, Difference, DifferenceKind, ErrorBody, ErrorCode, HoldSnapshot, MadeBy, Plan, Rename,
     Rollback, Snapshot, Uuid,
@@ -22,9 +21,12 @@ use farside_transfer::bases::{common_of, kept_of};
 use serde::Deserialize;
 use tokio::io::{AsyncWriteExt, DuplexStream};
 use tokio_util::io::ReaderStream;
+use utoipa::IntoParams;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use super::error::{ApiError, Body, Query};
-use super::handler::{Answer, Shared};
+use super::handler::{Answer, Routes, Shared};
 use super::plan::{Answered, Outcome, Planned};
 use super::volumes::{clones_of, count, name_of, parse};
 use crate::convert;
@@ -42,18 +44,19 @@ const DIFFERENCE_BUFFER_BYTES: usize = 256 << 10;
 /// A client that takes nothing of a difference for so long is given up.
 const DIFFERENCE_STALL_MAX: Duration = Duration::from_secs(60);
 
-pub(super) fn routes() -> Router<Arc<Site>> {
-    let one = "/volumes/{pool}/{volume}/snapshots/{snapshot}";
-    Router::new()
-        .route("/snapshots", get(list_all).post(create))
-        .route("/volumes/{pool}/{volume}/snapshots", get(list))
-        .route("/volumes/{pool}/{volume}/difference", get(difference))
-        .route(one, axum::routing::delete(delete))
-        .route(&format!("{one}/rename"), post(rename))
-        .route(&format!("{one}/hold"), post(hold))
-        .route(&format!("{one}/rollback"), post(rollback))
+pub(super) fn routes() -> Routes {
+    OpenApiRouter::new()
+        .routes(routes!(list_all, create))
+        .routes(routes!(list))
+        .routes(routes!(difference))
+        .routes(routes!(delete))
+        .routes(routes!(rename))
+        .routes(routes!(hold))
+        .routes(routes!(rollback))
 }
 
+/// Snapshots of all volumes.
+#[utoipa::path(get, path = "/snapshots", responses((status = 200, body = Vec<Snapshot>)))]
 async fn list_all(State(site): Shared) -> Answer<Vec<Snapshot>> {
     let pools = site.pools.open_pools();
     let all = site.blocking.run(move || {
@@ -70,6 +73,12 @@ async fn list_all(State(site): Shared) -> Answer<Vec<Snapshot>> {
     Ok(Json(all.await?))
 }
 
+/// Snapshots of a volume.
+#[utoipa::path(
+    get,
+    path = "/volumes/{pool}/{volume}/snapshots",
+    responses((status = 200, body = Vec<Snapshot>))
+)]
 async fn list(State(site): Shared, Path((pool, volume)): Path<(String, String)>) -> Answer<Vec<Snapshot>> {
     let name = name_of(pool, volume)?;
     let pool = site.pools.get(&name.pool)?;
@@ -168,6 +177,13 @@ fn is_common(snapshot: &SnapshotStatus) -> bool {
     snapshot.relationship.is_some_and(|owner| is_pinned(common_of(owner)) && !is_pinned(owner))
 }
 
+/// Takes snapshots of several volumes at one instant.
+#[utoipa::path(
+    post,
+    path = "/snapshots",
+    request_body = CreateSnapshots,
+    responses((status = 200, body = Vec<Snapshot>))
+)]
 async fn create(State(site): Shared, Body(request): Body<CreateSnapshots>) -> Answer<Vec<Snapshot>> {
     let wanted = wanted(&request.snapshots)?;
     let Some((first, _)) = wanted.first() else {
@@ -293,6 +309,13 @@ impl Found {
     }
 }
 
+/// Renames a snapshot.
+#[utoipa::path(
+    post,
+    path = "/volumes/{pool}/{volume}/snapshots/{snapshot}/rename",
+    request_body = Rename,
+    responses((status = 200, body = Snapshot))
+)]
 async fn rename(
     State(site): Shared,
     Path(path): OneSnapshot,
@@ -313,6 +336,13 @@ async fn rename(
     Ok(Json(renamed.await?))
 }
 
+/// Holds a snapshot, so that nothing deletes it, or no longer.
+#[utoipa::path(
+    post,
+    path = "/volumes/{pool}/{volume}/snapshots/{snapshot}/hold",
+    request_body = HoldSnapshot,
+    responses((status = 200, body = Snapshot))
+)]
 async fn hold(
     State(site): Shared,
     Path(path): OneSnapshot,
@@ -329,6 +359,13 @@ async fn hold(
     Ok(Json(held.await?))
 }
 
+/// Deletes a snapshot.
+#[utoipa::path(
+    delete,
+    path = "/volumes/{pool}/{volume}/snapshots/{snapshot}",
+    params(Planned),
+    responses((status = 200, body = Outcome<Snapshot>))
+)]
 async fn delete(
     State(site): Shared,
     Path(path): OneSnapshot,
@@ -401,6 +438,13 @@ async fn is_floor(site: &Site, found: &Found) -> Result<bool, ErrorBody> {
     mirror.is_floor(found.status.uuid).await.map_err(Failure::into_error_body)
 }
 
+/// Makes the volume show a snapshot again.
+#[utoipa::path(
+    post,
+    path = "/volumes/{pool}/{volume}/snapshots/{snapshot}/rollback",
+    params(Planned),
+    responses((status = 200, body = Outcome<Rollback>))
+)]
 async fn rollback(
     State(site): Shared,
     Path(path): OneSnapshot,
@@ -502,15 +546,24 @@ async fn plan_rollback(
     }))
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 struct Between {
     from: String,
     to: String,
 }
 
+/// What changed between two snapshots.
+///
 /// Streams a JSON array of extents, as they are found. Should a node turn out damaged half-way, the array stays
 /// unfinished, which no reader takes for an answer; the reason is in the log.
+#[utoipa::path(
+    get,
+    path = "/volumes/{pool}/{volume}/difference",
+    params(Between),
+    responses((status = 200, body = Vec<Difference>))
+)]
 async fn difference(
     State(site): Shared,
     Path((pool, volume)): Path<(String, String)>,

@@ -1,30 +1,30 @@
 //! `/support` and `/operations`: what `farside support-bundle` asks beside the other listings.
 
-use std::sync::Arc;
-
+use axum::Json;
 use axum::extract::State;
-use axum::routing::get;
-use axum::{Json, Router};
 use farside_api::{
-    BudgetConfiguration, Configuration, NbdConfiguration, Operation, ReplicaConfiguration, Support, Versions,
-    WireConfiguration,
+    ApiConfiguration, BudgetConfiguration, Configuration, NbdConfiguration, Operation, ReplicaConfiguration,
+    Support, Versions, WireConfiguration,
 };
 use farside_format::FORMAT_VERSION;
 use farside_link::{Congestion, HostTcp};
 use farside_peer::hello::VERSIONS;
 use farside_transfer::Effort;
 use farside_transfer::protocol::{PROTOCOL_VERSION, PROTOCOL_VERSION_OLDEST};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
-use super::handler::{Answer, Shared};
+use super::handler::{Answer, Routes, Shared};
 use crate::convert;
 use crate::options::{Config, Listen, LogFormat, NbdTls};
-use crate::site::Site;
 use crate::state::SCHEMA;
 
-pub(super) fn routes() -> Router<Arc<Site>> {
-    Router::new().route("/support", get(support)).route("/operations", get(operations))
+pub(super) fn routes() -> Routes {
+    OpenApiRouter::new().routes(routes!(support)).routes(routes!(operations))
 }
 
+/// Configuration, versions and log for whoever helps.
+#[utoipa::path(get, path = "/support", responses((status = 200, body = Support)))]
 async fn support(State(site): Shared) -> Answer<Support> {
     let (log, log_dropped) = site.log.kept.newest();
     Ok(Json(Support {
@@ -59,6 +59,11 @@ fn configuration(config: &Config) -> Configuration {
         data_dir: config.data_dir.display().to_string(),
         peer_listen: listen(&config.peer_listen),
         http: listen(&config.http),
+        api: Some(ApiConfiguration {
+            listen: listen(&config.api.listen),
+            names: config.api.names.clone(),
+            own_certificate: config.api.own.is_some(),
+        }),
         nbd: Some(NbdConfiguration {
             listen: listen(&config.nbd.listen),
             tls: config.nbd.tls == NbdTls::Required,
@@ -95,6 +100,8 @@ fn configuration(config: &Config) -> Configuration {
     }
 }
 
+/// Long work that is under way or ended lately.
+#[utoipa::path(get, path = "/operations", responses((status = 200, body = Vec<Operation>)))]
 async fn operations(State(site): Shared) -> Answer<Vec<Operation>> {
     Ok(Json(site.operations.list(&site.node, &site.mirrors)))
 }

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use axum::Json;
 use axum::extract::{Path, State};
-use axum::routing::{get, post};
-use axum::{Json, Router};
 use farside_api::{CreateVolume, ErrorBody, ErrorCode, Plan, Rename, ResizeVolume, SetVolume, Uuid, Volume};
 use farside_engine::VolumeName;
 use farside_peer::PeerId;
@@ -13,9 +12,12 @@ use farside_platform::BLOCK_BYTES;
 use farside_store::{Autogrow, Pool, StoreError, VOLUME_BYTES_MAX, Version, VolumeLimits, VolumeStatus};
 use farside_transfer::bases::kept_of;
 use serde::Deserialize;
+use utoipa::IntoParams;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use super::error::{Body, Query};
-use super::handler::{Answer, Shared};
+use super::handler::{Answer, Routes, Shared};
 use super::plan::{Answered, Outcome, Planned};
 use crate::convert;
 use crate::damage;
@@ -25,21 +27,24 @@ use crate::peers;
 use crate::plans;
 use crate::site::Site;
 
-pub(super) fn routes() -> Router<Arc<Site>> {
-    Router::new()
-        .route("/volumes", get(list).post(create))
-        .route("/volumes/{pool}/{volume}", get(status).delete(delete))
-        .route("/volumes/{pool}/{volume}/resize", post(resize))
-        .route("/volumes/{pool}/{volume}/rename", post(rename))
-        .route("/volumes/{pool}/{volume}/limits", post(set_limits))
+pub(super) fn routes() -> Routes {
+    OpenApiRouter::new()
+        .routes(routes!(list, create))
+        .routes(routes!(status, delete))
+        .routes(routes!(resize))
+        .routes(routes!(rename))
+        .routes(routes!(set_limits))
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 struct OfPool {
     pool: Option<String>,
 }
 
+/// Volumes.
+#[utoipa::path(get, path = "/volumes", params(OfPool), responses((status = 200, body = Vec<Volume>)))]
 async fn list(State(site): Shared, Query(of): Query<OfPool>) -> Answer<Vec<Volume>> {
     let pools = match of.pool {
         Some(name) => {
@@ -62,6 +67,8 @@ async fn list(State(site): Shared, Query(of): Query<OfPool>) -> Answer<Vec<Volum
     Ok(Json(counted.await?))
 }
 
+/// A volume.
+#[utoipa::path(get, path = "/volumes/{pool}/{volume}", responses((status = 200, body = Volume)))]
 async fn status(State(site): Shared, Path((pool, volume)): Path<(String, String)>) -> Answer<Volume> {
     let name = name_of(pool, volume)?;
     let document = look(&site, &name)?;
@@ -82,6 +89,13 @@ fn referenced(pool: &Arc<Pool>, name: &str, until: Instant) -> Option<u64> {
     Counter::until(Arc::clone(pool), volume, until).referenced(Version::Head).ok().flatten()
 }
 
+/// Makes a thin volume.
+#[utoipa::path(
+    post,
+    path = "/volumes",
+    request_body = CreateVolume,
+    responses((status = 200, body = Volume))
+)]
 async fn create(State(site): Shared, Body(request): Body<CreateVolume>) -> Answer<Volume> {
     let name: VolumeName = parse(&request.name)?;
     check_size(request.size_bytes)?;
@@ -94,6 +108,14 @@ async fn create(State(site): Shared, Body(request): Body<CreateVolume>) -> Answe
     Ok(Json(look(&site, &name)?))
 }
 
+/// Changes the size of a volume.
+#[utoipa::path(
+    post,
+    path = "/volumes/{pool}/{volume}/resize",
+    params(Planned),
+    request_body = ResizeVolume,
+    responses((status = 200, body = Outcome<Volume>))
+)]
 async fn resize(
     State(site): Shared,
     Path((pool, volume)): Path<(String, String)>,
@@ -131,7 +153,15 @@ async fn resize(
     Ok(Outcome::Done(look(&site, &name)?))
 }
 
+/// Changes a volume's quota, reservation and growth.
+///
 /// Changes what is said of a volume's room, at once: open connections notice nothing.
+#[utoipa::path(
+    post,
+    path = "/volumes/{pool}/{volume}/limits",
+    request_body = SetVolume,
+    responses((status = 200, body = Volume))
+)]
 async fn set_limits(
     State(site): Shared,
     Path((pool, volume)): Path<(String, String)>,
@@ -165,6 +195,13 @@ fn apply(limits: &mut VolumeLimits, request: &SetVolume, size_bytes: u64) {
     }
 }
 
+/// Renames a volume.
+#[utoipa::path(
+    post,
+    path = "/volumes/{pool}/{volume}/rename",
+    request_body = Rename,
+    responses((status = 200, body = Volume))
+)]
 async fn rename(
     State(site): Shared,
     Path((pool, volume)): Path<(String, String)>,
@@ -194,6 +231,13 @@ pub(super) async fn rights_follow(site: &Site, name: &str, pool: &Pool) {
     }
 }
 
+/// Deletes a volume with its snapshots.
+#[utoipa::path(
+    delete,
+    path = "/volumes/{pool}/{volume}",
+    params(Planned),
+    responses((status = 200, body = Outcome<Volume>))
+)]
 async fn delete(
     State(site): Shared,
     Path((pool, volume)): Path<(String, String)>,

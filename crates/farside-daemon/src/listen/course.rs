@@ -18,7 +18,12 @@ pub(crate) struct Manners {
     pub(crate) stall: Duration,
     /// From connecting to the end, whatever is under way.
     pub(crate) life: Option<Duration>,
+    /// Bytes of a header; what the client sends right behind it may be among them.
+    pub(crate) header_bytes: usize,
 }
+
+/// The longest header is one with a long path, a cookie and a token: a few KiB.
+const HEADER_BYTES_MAX: usize = 64 << 10;
 
 impl Manners {
     /// The control socket: a request runs as long as it takes, and bodies may be files.
@@ -28,6 +33,17 @@ impl Manners {
         idle: Duration::from_secs(30),
         stall: Duration::from_secs(60),
         life: None,
+        header_bytes: HEADER_BYTES_MAX,
+    };
+
+    /// The API over HTTPS. The handshake is in the time for the first header.
+    pub(crate) const NETWORK: Manners = Manners {
+        places: 256,
+        header: Duration::from_secs(10),
+        idle: Duration::from_secs(60),
+        stall: Duration::from_secs(30),
+        life: None,
+        header_bytes: HEADER_BYTES_MAX,
     };
 
     /// `/metrics` and `/healthz` over TCP: small answers to anybody.
@@ -37,6 +53,7 @@ impl Manners {
         idle: Duration::from_secs(30),
         stall: Duration::from_secs(10),
         life: Some(Duration::from_secs(60)),
+        header_bytes: HEADER_BYTES_MAX,
     };
 }
 
@@ -48,6 +65,8 @@ pub(crate) struct Course {
     answering: bool,
     /// Since when a header has been on its way.
     header_since: Option<Instant>,
+    /// How much of it has come.
+    header_bytes: usize,
     /// Since when nothing has been under way.
     idle_since: Instant,
     /// Since when a body has been waited for.
@@ -63,6 +82,7 @@ impl Course {
             answering: false,
             // Whoever connects has something to say.
             header_since: Some(now),
+            header_bytes: 0,
             idle_since: now,
             body_since: None,
             unread_since: None,
@@ -70,12 +90,13 @@ impl Course {
     }
 
     /// Bytes have come.
-    pub(crate) fn heard(&mut self, now: Instant) {
+    pub(crate) fn heard(&mut self, bytes: usize, now: Instant) {
         if self.answering {
             self.body_since = self.body_since.map(|_| now);
         } else {
             // More bytes of the same header win no time.
             self.header_since.get_or_insert(now);
+            self.header_bytes = self.header_bytes.saturating_add(bytes);
         }
     }
 
@@ -83,6 +104,12 @@ impl Course {
     pub(crate) fn request_begins(&mut self) {
         self.answering = true;
         self.header_since = None;
+        self.header_bytes = 0;
+    }
+
+    /// So much has come without being a whole header that no more of it is read.
+    pub(crate) fn header_is_too_long(&self, manners: &Manners) -> bool {
+        !self.answering && self.header_bytes >= manners.header_bytes
     }
 
     /// The answer has been written.
@@ -137,7 +164,7 @@ mod tests {
     const S: Duration = Duration::from_secs(1);
 
     fn manners() -> Manners {
-        Manners { places: 2, header: 5 * S, idle: 30 * S, stall: 60 * S, life: None }
+        Manners { places: 2, header: 5 * S, idle: 30 * S, stall: 60 * S, life: None, header_bytes: 100 }
     }
 
     #[test]
@@ -147,7 +174,7 @@ mod tests {
         let mut course = Course::new(start);
         let at = |course: &Course| course.deadline(&manners, false).map(|at| (at - start).as_secs());
         assert_eq!(at(&course), Some(5), "says nothing");
-        course.heard(start + 4 * S);
+        course.heard(40, start + 4 * S);
         assert_eq!(at(&course), Some(5), "says little");
         course.request_begins();
         assert_eq!(at(&course), None, "is answered, however long that takes");
@@ -155,7 +182,7 @@ mod tests {
         course.body_awaited(true, start + 6 * S);
         course.body_awaited(true, start + 7 * S);
         assert_eq!(at(&course), Some(66), "owes a body");
-        course.heard(start + 50 * S);
+        course.heard(40, start + 50 * S);
         assert_eq!(at(&course), Some(110), "sends it slowly");
         course.body_awaited(false, start + 51 * S);
         assert_eq!(at(&course), None);
@@ -165,8 +192,11 @@ mod tests {
         course.writes(false, start + 54 * S);
         course.request_ends(start + 55 * S);
         assert_eq!(at(&course), Some(85), "is idle");
-        course.heard(start + 60 * S);
+        course.heard(40, start + 60 * S);
         assert_eq!(at(&course), Some(65), "begins the next");
+        assert!(!course.header_is_too_long(&manners));
+        course.heard(60, start + 60 * S);
+        assert!(course.header_is_too_long(&manners), "and never comes to its end");
         let stopping = course.deadline(&manners, true).unwrap();
         assert_eq!(stopping, start + 60 * S + STOP_PATIENCE);
         course.request_begins();

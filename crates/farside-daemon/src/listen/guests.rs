@@ -21,6 +21,7 @@ use tokio::time::Sleep;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::course::{Course, Manners, longest_waiting};
+use super::origin::{FromSomewhere, Origin};
 
 /// Everybody at one listener.
 struct Crowd {
@@ -177,12 +178,16 @@ impl<T: AsyncRead + Unpin> AsyncRead for Watched<T> {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if self.guest.course.lock().header_is_too_long(&self.guest.crowd.manners) {
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, "the header is too long")));
+        }
         let before = buffer.filled().len();
         match Pin::new(&mut self.io).poll_read(cx, buffer) {
             Poll::Pending => self.overdue(cx).map_or(Poll::Pending, |error| Poll::Ready(Err(error))),
             ready => {
-                if buffer.filled().len() > before {
-                    self.guest.change(Course::heard);
+                let bytes = buffer.filled().len() - before;
+                if bytes > 0 {
+                    self.guest.change(|course, now| course.heard(bytes, now));
                 }
                 ready
             }
@@ -220,18 +225,24 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Watched<T> {
 
 /// What a request knows of its connection.
 #[derive(Clone)]
-pub(crate) struct Visit(Arc<Guest>);
+pub(crate) struct Visit {
+    guest: Arc<Guest>,
+    origin: Origin,
+}
 
-impl<L: Listener> Connected<IncomingStream<'_, Guests<L>>> for Visit {
+impl<L: Listener<Io: FromSomewhere>> Connected<IncomingStream<'_, Guests<L>>> for Visit {
     fn connect_info(stream: IncomingStream<'_, Guests<L>>) -> Visit {
-        Visit(Arc::clone(&stream.io().guest))
+        let Watched { io, guest, .. } = stream.io();
+        Visit { guest: Arc::clone(guest), origin: io.origin() }
     }
 }
 
-/// Tells the connection of each request that it is being answered, what is waited for, and when that is over.
+/// Tells the connection of each request that it is being answered, what is waited for, and when that is over; and the request
+/// where it comes from.
 pub(crate) async fn attend(mut request: Request, next: Next) -> Response {
     let visit = request.extensions_mut().remove::<ConnectInfo<Visit>>();
-    let Some(ConnectInfo(Visit(guest))) = visit else { return next.run(request).await };
+    let Some(ConnectInfo(Visit { guest, origin })) = visit else { return next.run(request).await };
+    request.extensions_mut().insert(origin);
     guest.change(|course, _| course.request_begins());
     let request = request.map(|body| Body::new(Awaited { body, guest: Arc::clone(&guest) }));
     let response = next.run(request).await;

@@ -5,11 +5,15 @@
 
 mod course;
 mod guests;
+mod origin;
 #[cfg(test)]
 mod tests;
+mod tls;
 
 pub(crate) use course::Manners;
 pub(crate) use guests::{Guests, Visit, attend};
+pub(crate) use origin::Origin;
+pub(crate) use tls::TlsListener;
 
 use tokio::net::TcpListener;
 

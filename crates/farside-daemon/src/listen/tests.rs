@@ -57,8 +57,14 @@ impl Server {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("door");
         let stop = CancellationToken::new();
-        let manners =
-            Manners { places, header: silence_max, idle: silence_max, stall: silence_max, life: None };
+        let manners = Manners {
+            places,
+            header: silence_max,
+            idle: silence_max,
+            stall: silence_max,
+            life: None,
+            header_bytes: 64 << 10,
+        };
         let begun = Begun::default();
         let guests = Guests::new(UnixListener::bind(&socket).unwrap(), manners, stop.clone());
         let routes = Router::new()
@@ -123,6 +129,9 @@ async fn who_keeps_silent_is_closed_and_who_is_answered_is_not() {
     tokio::time::sleep(2 * SHORT).await;
     let answer = all(stuck).await;
     assert!(answer.len() < 64 << 20, "cut off after {}", answer.len());
+
+    let long = server.says(&request("GET", "/long", &"x: y\r\n".repeat(16 << 10))).await;
+    assert!(!all(long).await.contains("200 OK"), "a header without end");
 
     let close = "connection: close\r\n";
     assert!(all(server.says(&request("GET", "/long", close)).await).await.ends_with("at last"));

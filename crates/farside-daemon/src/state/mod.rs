@@ -5,7 +5,9 @@
 //! lines before a power failure may be missing. After a full disk it is written again by itself. Holds what the daemon needs to go on by itself: which pools to
 //! open, pairings and rights, relationships, history. Holds nothing that data depends on.
 
+mod access;
 mod alarms;
+mod audit;
 mod database;
 mod dedups;
 mod drills;
@@ -25,7 +27,9 @@ mod settings;
 mod snapshot_schedules;
 mod transfers;
 
+pub(crate) use access::TokenRow;
 pub(crate) use alarms::AlarmRow;
+pub(crate) use audit::{AuditRow, AuditWanted};
 pub(crate) use database::StateError;
 pub(crate) use database::{SCHEMA, State};
 pub(crate) use dedups::DedupRow;

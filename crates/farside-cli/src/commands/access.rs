@@ -1,0 +1,240 @@
+//! `farside token`, `farside account`, `farside audit`.
+
+use std::io::{IsTerminal, Read, Write};
+use std::path::Path;
+
+use farside_api::{
+    Account, AuditEntry, AuditPage, CreateAccount, CreateToken, CreatedToken, ErrorBody, ErrorCode,
+    SetAccount, Timestamp, Token,
+};
+use reqwest::Method;
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
+
+use super::context::Context;
+use crate::arguments::access::{Account as AccountVerb, Audit, Token as TokenVerb};
+use crate::confirm::{DestructiveRequest, Impact, carry_out};
+use crate::output::{Column, or_dash, table};
+use crate::quantities::{duration, time};
+
+/// A password has at most 256 characters; what is longer is another file.
+const PASSWORD_BYTES_MAX: u64 = 2048;
+/// Entries of one page of the audit log.
+const PAGE: u32 = 1000;
+
+pub(super) async fn token(context: Context, verb: TokenVerb) -> Result<(), ErrorBody> {
+    match verb {
+        TokenVerb::Create { name, role, valid } => {
+            let valid_seconds = valid.map(|valid| valid.as_secs_f64());
+            let request = CreateToken { name, role: role.into(), valid_seconds };
+            let made: CreatedToken = context.client.post(&["tokens"], &request).await?;
+            // The token alone goes to stdout, so that it can go into a file from there.
+            context.show(&made, |made| format!("{}\n", made.secret));
+            if !context.json {
+                let Token { name, role, expires_at, .. } = &made.token;
+                eprintln!(
+                    "token {name} ({}) is good until {}. It is shown this once: keep it in a file with mode 600",
+                    role.name(),
+                    time(*expires_at)
+                );
+            }
+        }
+        TokenVerb::List => {
+            let tokens: Vec<Token> = context.client.get(&["tokens"]).await?;
+            context.show(&tokens, |tokens| token_listing(tokens));
+        }
+        TokenVerb::Revoke { name, destructive } => {
+            let request = DestructiveRequest {
+                method: Method::DELETE,
+                path: &["tokens", &name],
+                body: None::<&()>,
+                impact: Impact::Service,
+            };
+            let revoked = carry_out::<Token>(&context.client, request, destructive, context.json).await?;
+            if let Some(token) = revoked {
+                context.show(&token, |token| format!("token {} is revoked\n", token.name));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn token_listing(tokens: &[Token]) -> String {
+    let row = |token: &Token| {
+        vec![
+            token.name.clone(),
+            token.role.name().to_owned(),
+            if token.expired { String::from("expired") } else { time(token.expires_at) },
+            or_dash(token.last_used_at, time),
+            time(token.created_at),
+            token.created_by.clone(),
+        ]
+    };
+    let columns = [
+        Column::Left("name"),
+        Column::Left("role"),
+        Column::Left("good until"),
+        Column::Left("last used"),
+        Column::Left("made"),
+        Column::Left("by"),
+    ];
+    table(&columns, tokens.iter().map(row).collect(), "no tokens")
+}
+
+pub(super) async fn account(context: Context, verb: AccountVerb) -> Result<(), ErrorBody> {
+    match verb {
+        AccountVerb::Create { name, role, password_file } => {
+            let password = password(&name, password_file.as_deref())?;
+            let request = CreateAccount { name, role: role.into(), password };
+            let made: Account = context.client.post(&["accounts"], &request).await?;
+            context.show(&made, |made| format!("account {} ({}) is made\n", made.name, made.role.name()));
+        }
+        AccountVerb::List => {
+            let accounts: Vec<Account> = context.client.get(&["accounts"]).await?;
+            context.show(&accounts, |accounts| account_listing(accounts));
+        }
+        AccountVerb::Set { name, change } => {
+            let password = match (change.password, &change.password_file) {
+                (false, None) => None,
+                (_, file) => Some(password(&name, file.as_deref())?),
+            };
+            let request = SetAccount { role: change.role.map(Into::into), password };
+            let set: Account = context.client.post(&["accounts", &name, "set"], &request).await?;
+            context.show(&set, |set| format!("account {} ({}) is changed\n", set.name, set.role.name()));
+        }
+        AccountVerb::Remove { name, destructive } => {
+            let request = DestructiveRequest {
+                method: Method::DELETE,
+                path: &["accounts", &name],
+                body: None::<&()>,
+                impact: Impact::Service,
+            };
+            let removed = carry_out::<Account>(&context.client, request, destructive, context.json).await?;
+            if let Some(account) = removed {
+                context.show(&account, |account| format!("account {} is removed\n", account.name));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn account_listing(accounts: &[Account]) -> String {
+    let row = |account: &Account| {
+        vec![
+            account.name.clone(),
+            account.role.name().to_owned(),
+            account.sessions.to_string(),
+            time(account.created_at),
+            account.created_by.clone(),
+        ]
+    };
+    let columns = [
+        Column::Left("name"),
+        Column::Left("role"),
+        Column::Right("logged in"),
+        Column::Left("made"),
+        Column::Left("by"),
+    ];
+    table(&columns, accounts.iter().map(row).collect(), "no accounts")
+}
+
+/// A new password: from a file, a prompt (twice, and not shown), or stdin. Never from the arguments.
+fn password(name: &str, file: Option<&Path>) -> Result<String, ErrorBody> {
+    let origin = file.map_or_else(|| String::from("stdin"), |path| path.display().to_string());
+    let failed = |error: std::io::Error| {
+        ErrorBody::new(ErrorCode::WrongUsage, format!("cannot read the password from {origin}: {error}"))
+    };
+    let first_line = |text: String| text.lines().next().unwrap_or_default().to_owned();
+    let mut text = String::new();
+    match file {
+        Some(path) => {
+            let file = std::fs::File::open(path).map_err(failed)?;
+            file.take(PASSWORD_BYTES_MAX).read_to_string(&mut text).map_err(failed)?;
+            Ok(first_line(text))
+        }
+        None if std::io::stdin().is_terminal() => {
+            let typed = asked(&format!("password of {name}: ")).map_err(failed)?;
+            if typed == asked("the same again: ").map_err(failed)? {
+                return Ok(typed);
+            }
+            Err(ErrorBody::new(ErrorCode::WrongUsage, "these are two passwords; nothing was changed"))
+        }
+        None => {
+            std::io::stdin().take(PASSWORD_BYTES_MAX).read_to_string(&mut text).map_err(failed)?;
+            Ok(first_line(text))
+        }
+    }
+}
+
+/// A line from the terminal that is not shown.
+fn asked(question: &str) -> std::io::Result<String> {
+    /// Shows again what is typed, whatever happened.
+    struct Shown(Termios);
+    impl Drop for Shown {
+        fn drop(&mut self) {
+            let _ = tcsetattr(std::io::stdin(), OptionalActions::Flush, &self.0);
+        }
+    }
+    eprint!("{question}");
+    let _ = std::io::stderr().flush();
+    let before = tcgetattr(std::io::stdin())?;
+    let mut hidden = before.clone();
+    hidden.local_modes.remove(LocalModes::ECHO);
+    let _shown = Shown(before);
+    tcsetattr(std::io::stdin(), OptionalActions::Flush, &hidden)?;
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line)?;
+    eprintln!();
+    Ok(line.trim_end_matches(['\r', '\n']).to_owned())
+}
+
+pub(super) async fn audit(context: Context, wanted: Audit) -> Result<(), ErrorBody> {
+    let since = wanted
+        .last
+        .map(|last| Timestamp::now().checked_sub(last).unwrap_or(Timestamp::UNIX_EPOCH).to_string());
+    let mut entries: Vec<AuditEntry> = Vec::new();
+    let mut before: Option<String> = None;
+    loop {
+        let left = wanted.limit - u32::try_from(entries.len()).unwrap_or(wanted.limit);
+        let limit = left.min(PAGE).to_string();
+        let mut query = vec![("limit", limit.as_str())];
+        query.extend(wanted.who.as_deref().map(|who| ("who", who)));
+        query.extend(since.as_deref().map(|since| ("since", since)));
+        query.extend(before.as_deref().map(|before| ("before", before)));
+        let page: AuditPage = context.client.get_with(&["audit"], &query).await?;
+        entries.extend(page.entries);
+        before = page.next.map(|next| next.to_string());
+        if before.is_none() || entries.len() >= wanted.limit as usize {
+            break;
+        }
+    }
+    context.show(&entries, |entries| audit_listing(entries));
+    Ok(())
+}
+
+fn audit_listing(entries: &[AuditEntry]) -> String {
+    let row = |entry: &AuditEntry| {
+        let outcome = match (&entry.outcome, &entry.message) {
+            (None, _) => String::from("not over, or the daemon ended"),
+            (Some(outcome), None) => outcome.clone(),
+            (Some(outcome), Some(message)) => format!("{outcome}: {message}"),
+        };
+        let sent = entry.request.as_ref().map(|request| format!(" {request}")).unwrap_or_default();
+        vec![
+            time(entry.at),
+            entry.who.clone(),
+            entry.from.clone(),
+            format!("{} {}{sent}", entry.method, entry.path),
+            or_dash(entry.duration_seconds, duration),
+            outcome,
+        ]
+    };
+    let columns = [
+        Column::Left("when"),
+        Column::Left("who"),
+        Column::Left("from"),
+        Column::Left("what"),
+        Column::Right("took"),
+        Column::Left("outcome"),
+    ];
+    table(&columns, entries.iter().map(row).collect(), "nothing was changed")
+}

@@ -1,0 +1,48 @@
+//! Where a connection comes from.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use tokio::net::{TcpStream, UnixStream};
+
+/// Where a request comes from, as its connection says it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Origin {
+    /// A socket of the data directory: whoever could open it.
+    Socket {
+        /// The user of the process at the other end; none: the kernel does not say.
+        uid: Option<u32>,
+    },
+    /// The network.
+    Network(SocketAddr),
+    /// It is gone already.
+    Unknown,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Socket { .. } => f.write_str("socket"),
+            Origin::Network(address) => write!(f, "{}", address.ip().to_canonical()),
+            Origin::Unknown => f.write_str("unknown"),
+        }
+    }
+}
+
+/// A connection that says where it comes from.
+pub(crate) trait FromSomewhere {
+    /// Where that is.
+    fn origin(&self) -> Origin;
+}
+
+impl FromSomewhere for UnixStream {
+    fn origin(&self) -> Origin {
+        Origin::Socket { uid: self.peer_cred().ok().map(|who| who.uid()) }
+    }
+}
+
+impl FromSomewhere for TcpStream {
+    fn origin(&self) -> Origin {
+        self.peer_addr().map_or(Origin::Unknown, Origin::Network)
+    }
+}
