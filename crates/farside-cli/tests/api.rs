@@ -64,10 +64,27 @@ fn requests(document: &Value) -> Vec<(String, String, Option<String>)> {
 
 /// What a change would show in.
 fn state(site: &Site) -> Vec<Value> {
-    let listings =
-        ["pool list", "volume list", "snapshot list p/v", "peer list", "host list", "mirror status", "account list"];
+    let listings = [
+        "pool list",
+        "volume list",
+        "snapshot list p/v",
+        "peer list",
+        "host list",
+        "mirror status",
+        "account list",
+    ];
     let kept = |value: &Value| {
-        let fields = ["name", "uuid", "size_bytes", "state", "held", "quota_bytes", "reserve_bytes", "autogrow", "role"];
+        let fields = [
+            "name",
+            "uuid",
+            "size_bytes",
+            "state",
+            "held",
+            "quota_bytes",
+            "reserve_bytes",
+            "autogrow",
+            "role",
+        ];
         fields.map(|field| value[field].clone()).into_iter().collect::<Value>()
     };
     listings.map(|listing| site.json(listing).as_array().unwrap().iter().map(kept).collect()).into()
@@ -94,7 +111,11 @@ fn a_viewers_token_changes_nothing_by_any_route() {
         refused += u32::from(answer.status == 403);
         if role.as_deref() == Some("administrator") {
             let answer = api.with(&operator, &method, &path, body);
-            assert_eq!((answer.status, answer.code().as_str()), (403, "forbidden"), "{method} {path} by an operator");
+            assert_eq!(
+                (answer.status, answer.code().as_str()),
+                (403, "forbidden"),
+                "{method} {path} by an operator"
+            );
         }
         // The same by other words for the method, which a proxy or a program might send.
         for word in ["PUT", "PATCH", "OPTIONS", "TRACE", "post"] {
@@ -184,7 +205,8 @@ fn a_person_logs_in_by_a_browser_and_no_other_page_does_it_for_them() {
     let kept = file(root.path(), "password", &format!("{PASSWORD}\n"));
     site.ok(&format!("account create ann --role administrator --password-file {}", kept.display()));
     let short = file(root.path(), "short", "too short");
-    let said = site.fails(2, &format!("account create bob --role viewer --password-file {}", short.display()));
+    let said =
+        site.fails(2, &format!("account create bob --role viewer --password-file {}", short.display()));
     assert!(said.contains("12 to 256"), "{said}");
 
     let session = "/api/v1/session";
@@ -229,13 +251,19 @@ fn a_person_logs_in_by_a_browser_and_no_other_page_does_it_for_them() {
     let page = api.ask("GET", "/api/v1/docs", &[], None);
     for answer in [&page, &who] {
         let policy = answer.header("content-security-policy").unwrap();
-        assert!(policy.contains("frame-ancestors 'none'") && policy.contains("default-src 'none'"), "{policy}");
+        assert!(
+            policy.contains("frame-ancestors 'none'") && policy.contains("default-src 'none'"),
+            "{policy}"
+        );
         assert!(!policy.contains("unsafe"), "{policy}");
         assert_eq!(answer.header("x-content-type-options"), Some("nosniff"));
         assert_eq!(answer.header("cache-control"), Some("no-store"));
         assert_eq!(answer.header("access-control-allow-origin"), None);
     }
-    assert!(page.body.contains("<title>farside API</title>") && !page.body.contains("http"), "it asks nobody else");
+    assert!(
+        page.body.contains("<title>farside API</title>") && !page.body.contains("http"),
+        "it asks nobody else"
+    );
 
     // The end: by oneself, and by an administrator.
     assert_eq!(asked("DELETE", session, &[("Origin", &own)], None).status, 200);
@@ -259,7 +287,12 @@ fn passwords_cannot_be_tried_at_will() {
     let kept = file(root.path(), "password", PASSWORD);
     site.ok(&format!("account create ann --role operator --password-file {}", kept.display()));
     let login = |name: &str, password: &str| {
-        api.ask("POST", "/api/v1/session", &[], Some(&format!("{{\"name\":\"{name}\",\"password\":\"{password}\"}}")))
+        api.ask(
+            "POST",
+            "/api/v1/session",
+            &[],
+            Some(&format!("{{\"name\":\"{name}\",\"password\":\"{password}\"}}")),
+        )
     };
     let (wrong, nobody) = (login("ann", "something else"), login("nobody", "something else"));
     assert_eq!((wrong.status, nobody.status), (401, 401));
@@ -272,10 +305,13 @@ fn passwords_cannot_be_tried_at_will() {
     let secret = token(&site, "t", "viewer");
     assert_eq!(api.with(&secret, "GET", "/api/v1/volumes", None).status, 200);
     let audit = site.json("audit");
-    let failed = audit.as_array().unwrap().iter().filter(|entry| entry["outcome"] == "unauthenticated").count();
+    let failed =
+        audit.as_array().unwrap().iter().filter(|entry| entry["outcome"] == "unauthenticated").count();
     assert!((1..=5).contains(&failed), "{audit}");
     assert!(audit.as_array().unwrap().iter().all(|entry| entry["who"] != "account nobody"));
-    eventually("it is counted", || site.http("/metrics").contains("farside_api_refused_total{reason=\"throttled\"}"));
+    eventually("it is counted", || {
+        site.http("/metrics").contains("farside_api_refused_total{reason=\"throttled\"}")
+    });
 }
 
 #[test]
@@ -283,14 +319,30 @@ fn every_change_is_written_down_with_who_and_what_came_of_it() {
     let root = tempfile::tempdir().unwrap();
     let (mut site, api) = site(root.path(), "");
     let secret = token(&site, "robot", "administrator");
-    assert_eq!(api.with(&secret, "POST", "/api/v1/volumes", Some("{\"name\":\"p/w\",\"size_bytes\":4194304}")).status, 200);
+    assert_eq!(
+        api.with(&secret, "POST", "/api/v1/volumes", Some("{\"name\":\"p/w\",\"size_bytes\":4194304}"))
+            .status,
+        200
+    );
     assert_eq!(api.with(&secret, "DELETE", "/api/v1/volumes/p/absent", None).status, 404);
     assert_eq!(api.with(&secret, "DELETE", "/api/v1/volumes/p/w?plan=true", None).status, 200);
     assert_eq!(api.with(&secret, "GET", "/api/v1/volumes", None).status, 200);
-    assert_eq!(api.with(&secret, "POST", "/api/v1/peers", Some("{\"address\":\"127.0.0.1:1\",\"code\":\"a-secret\"}")).status / 100, 4);
+    assert_eq!(
+        api.with(
+            &secret,
+            "POST",
+            "/api/v1/peers",
+            Some("{\"address\":\"127.0.0.1:1\",\"code\":\"a-secret\"}")
+        )
+        .status
+            / 100,
+        4
+    );
     let by_robot = site.json("audit --limit 3");
     let told = |entry: &Value| {
-        ["who", "role", "from", "method", "path", "outcome"].map(|field| entry[field].as_str().unwrap_or("-").to_owned()).join(" ")
+        ["who", "role", "from", "method", "path", "outcome"]
+            .map(|field| entry[field].as_str().unwrap_or("-").to_owned())
+            .join(" ")
     };
     let lines: Vec<String> = by_robot.as_array().unwrap().iter().map(told).collect();
     assert_eq!(lines[2], "token robot administrator 127.0.0.1 POST /api/v1/volumes done");
@@ -303,7 +355,11 @@ fn every_change_is_written_down_with_who_and_what_came_of_it() {
     let own = site.json(&format!("audit --who uid{uid}"));
     assert_eq!(own, Value::Array(Vec::new()), "names are whole");
     let own = site.command("audit --json --who").arg(format!("uid {uid}")).output().unwrap();
-    assert!(text(&own.stdout).contains("/api/v1/pools") && text(&own.stdout).contains("\"socket\""), "{}", text(&own.stdout));
+    assert!(
+        text(&own.stdout).contains("/api/v1/pools") && text(&own.stdout).contains("\"socket\""),
+        "{}",
+        text(&own.stdout)
+    );
 
     // No word of the API takes an entry away, and none is lost by a kill.
     let before = site.json("audit --limit 1000");
@@ -313,7 +369,9 @@ fn every_change_is_written_down_with_who_and_what_came_of_it() {
     site.kill();
     site.restart();
     assert_eq!(site.json("audit --limit 1000"), before);
-    assert!(before.as_array().unwrap().windows(2).all(|pair| pair[0]["id"].as_i64() > pair[1]["id"].as_i64()));
+    assert!(
+        before.as_array().unwrap().windows(2).all(|pair| pair[0]["id"].as_i64() > pair[1]["id"].as_i64())
+    );
     let paged = Api::of(&site, OWN).with(&secret, "GET", "/api/v1/audit?limit=2", None).json();
     assert_eq!(paged["entries"].as_array().unwrap().len(), 2);
     let next = format!("/api/v1/audit?limit=2&before={}", paged["next"]);
@@ -325,14 +383,22 @@ fn another_certificate_is_taken_up_without_a_restart() {
     let root = tempfile::tempdir().unwrap();
     let made = |name: &str| {
         let key = rcgen::KeyPair::generate().unwrap();
-        let certificate = rcgen::CertificateParams::new(vec![String::from("localhost")]).unwrap().self_signed(&key).unwrap();
+        let certificate = rcgen::CertificateParams::new(vec![String::from("localhost")])
+            .unwrap()
+            .self_signed(&key)
+            .unwrap();
         let pem = certificate.pem() + &key.serialize_pem();
         file(root.path(), name, &pem);
         pem
     };
     let (first, second) = (made("first.pem"), made("second.pem"));
     let mut site = Site::new(&root.path().join("a"), "a");
-    Api::configure(&site, "certificate = \"api.pem\"\nkey = \"api.pem\"\n".replace("api.pem", &site.dir.join("api.pem").display().to_string()).as_str());
+    Api::configure(
+        &site,
+        "certificate = \"api.pem\"\nkey = \"api.pem\"\n"
+            .replace("api.pem", &site.dir.join("api.pem").display().to_string())
+            .as_str(),
+    );
     std::fs::write(site.dir.join("api.pem"), &first).unwrap();
     site.restart();
     let secret = token(&site, "t", "viewer");
@@ -345,7 +411,10 @@ fn another_certificate_is_taken_up_without_a_restart() {
     std::fs::write(site.dir.join("api.pem"), &first[..200]).unwrap();
     site.hang_up();
     eventually("the log tells of it", || site.log().contains("the certificate of the API is not changed"));
-    assert_eq!((shown(&site), old.with(&secret, "GET", "/api/v1/volumes", None).status), (before.clone(), 200));
+    assert_eq!(
+        (shown(&site), old.with(&secret, "GET", "/api/v1/volumes", None).status),
+        (before.clone(), 200)
+    );
 
     std::fs::write(site.dir.join("api.pem"), &second).unwrap();
     site.hang_up();
@@ -353,7 +422,9 @@ fn another_certificate_is_taken_up_without_a_restart() {
     assert!(old.connect().is_err(), "who trusts the first alone does not get in");
     assert_eq!(Api::of(&site, "api.pem").with(&secret, "GET", "/api/v1/volumes", None).status, 200);
     // Who was connected stays so.
-    let request = format!("GET /api/v1/volumes HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {secret}\r\nConnection: close\r\n\r\n");
+    let request = format!(
+        "GET /api/v1/volumes HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {secret}\r\nConnection: close\r\n\r\n"
+    );
     open.write_all(request.as_bytes()).unwrap();
     let mut answer = [0; 15];
     open.read_exact(&mut answer).unwrap();
@@ -393,7 +464,11 @@ fn strangers_at_the_door_hurt_nobody() {
     let endless = format!("GET / HTTP/1.1\r\nHost: localhost\r\nX: {}", "x".repeat(1 << 20));
     let said = api.say(endless.as_bytes()).unwrap_or_default();
     assert!(!said.contains("200 OK"), "{said}");
-    let long = format!("POST /api/v1/session HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{}", 8 << 20, "x".repeat(1 << 20));
+    let long = format!(
+        "POST /api/v1/session HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{}",
+        8 << 20,
+        "x".repeat(1 << 20)
+    );
     let said = api.say(long.as_bytes()).unwrap_or_default();
     assert!(!said.contains("200 OK"), "{said}");
     let files = "POST /api/v1/accelerator/prepositions?job=a&what=b HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 1000000000\r\n\r\n";
@@ -401,10 +476,99 @@ fn strangers_at_the_door_hurt_nobody() {
     let said = api.say(files.as_bytes()).unwrap_or_default();
     assert!(said.starts_with("HTTP/1.1 401"), "{said}");
     assert!(began.elapsed() < Duration::from_secs(10), "it is not waited for what nobody wants");
-    for rubbish in ["GET\r\n\r\n", "\0\0\0\0\r\n\r\n", "GET / HTTP/9.9\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"] {
+    for rubbish in
+        ["GET\r\n\r\n", "\0\0\0\0\r\n\r\n", "GET / HTTP/9.9\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"]
+    {
         assert!(!api.say(rubbish.as_bytes()).unwrap_or_default().contains("200 OK"), "{rubbish:?}");
     }
     drop(standing);
     assert_eq!(api.with(&secret, "GET", "/api/v1/volumes", None).status, 200);
     assert_eq!(site.stop(), Some(0), "and nobody holds up the stop");
+}
+
+/// Events as they come, until one has all of these words; the id of the last.
+#[track_caller]
+fn followed(stream: &mut impl Read, words: &[&str]) -> (String, String) {
+    let mut text = String::new();
+    let mut piece = [0; 4096];
+    loop {
+        let all: Vec<&str> = text.split("\n\n").collect();
+        if let Some(event) =
+            all[..all.len() - 1].iter().find(|event| words.iter().all(|word| event.contains(word)))
+        {
+            let id = event.lines().find_map(|line| line.strip_prefix("id: ")).unwrap();
+            return (id.to_owned(), text.clone());
+        }
+        let read = stream.read(&mut piece).unwrap_or(0);
+        assert!(read > 0, "{words:?} did not come: {text}");
+        // The body comes in chunks; their lengths stand between the lines.
+        text += &String::from_utf8_lossy(&piece[..read]).replace('\r', "");
+    }
+}
+
+#[test]
+fn whoever_follows_the_events_misses_nothing_by_being_cut_off() {
+    let root = tempfile::tempdir().unwrap();
+    let (mut site, api) = site(root.path(), "");
+    let secret = token(&site, "t", "viewer");
+    let follow = |last: Option<&str>| {
+        let mut stream = api.connect().unwrap();
+        let last = last.map(|id| format!("Last-Event-ID: {id}\r\n")).unwrap_or_default();
+        let request = format!(
+            "GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {secret}\r\n{last}\r\n"
+        );
+        stream.write_all(request.as_bytes()).unwrap();
+        stream
+    };
+    let pool =
+        |name: &str| format!("pool create {name} --path {} --size 64M", root.path().join(name).display());
+    let mut stream = follow(None);
+    followed(&mut stream, &["event: reset"]);
+    site.ok(&pool("q"));
+    let (id, _) = followed(&mut stream, &["event: pool", "\"name\":\"q\""]);
+    drop(stream);
+
+    site.ok(&pool("r"));
+    site.ok("pool delete q --yes");
+    let mut stream = follow(Some(&id));
+    let (last, text) = followed(&mut stream, &["event: gone", "\"key\":\"q\""]);
+    assert!(text.contains("\"name\":\"r\"") && !text.contains("event: reset"), "{text}");
+    assert!(last > id, "{last} {id}");
+    followed(&mut follow(Some("0000000000000000-1")), &["event: reset"]);
+
+    // A token that is revoked hears nothing more, and who listens holds up no stop.
+    let mut other = follow(None);
+    followed(&mut other, &["event: reset"]);
+    site.ok("token revoke t --yes");
+    let mut rest = Vec::new();
+    let _ = stream.read_to_end(&mut rest);
+    let mut local = std::os::unix::net::UnixStream::connect(site.dir.join("farside.sock")).unwrap();
+    local.write_all(b"GET /api/v1/events HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    followed(&mut local, &["event: reset"]);
+    assert_eq!(site.stop(), Some(0));
+}
+
+#[test]
+fn long_lists_come_in_pages() {
+    let root = tempfile::tempdir().unwrap();
+    let (site, api) = site(root.path(), "");
+    for number in 0..25 {
+        site.ok(&format!("volume create p/n{number:02} --size 4M"));
+    }
+    let secret = token(&site, "t", "viewer");
+    let (mut seen, mut after) = (Vec::new(), String::new());
+    loop {
+        let answer = api.with(&secret, "GET", &format!("/api/v1/volumes?limit=10{after}"), None);
+        assert_eq!(answer.header("x-farside-total"), Some("26"));
+        seen.extend(answer.json().as_array().unwrap().iter().map(|volume| volume["name"].to_string()));
+        let Some(next) = answer.header("x-farside-next") else { break };
+        after = format!("&after={}", next.replace('/', "%2F"));
+    }
+    assert_eq!(seen.len(), 26);
+    assert!(seen.is_sorted());
+    assert_eq!(
+        api.with(&secret, "GET", "/api/v1/mirrors?state=mirrored&search=x&limit=5", None).json(),
+        Value::Array(Vec::new())
+    );
+    assert_eq!(api.with(&secret, "GET", "/api/v1/mirrors?state=nonsense", None).code(), "wrong-usage");
 }

@@ -10,7 +10,7 @@
 //! * `run`: start to stop in one function. `known_pools`: the pools that it begins with.
 //! * `pools`, `exports`, `hosts`, `peers`, `mirrors`: the seam of each crate below, one file.
 //! * `accelerator`: the process of the accelerator.
-//! * `alarms`: what is wrong, told once.
+//! * `alarms`: what is wrong, told once. `events`: what changes, told as it changes.
 //! * `operations`, `scrubs`, `dedups`: long work, `pace`: how fast. `plans`, `figures`: what a destructive request would do, and how much that is.
 //! * `state`: the database.
 //! * `http`: the API, one file per noun, and `/metrics` and `/healthz`.
@@ -33,6 +33,7 @@ mod data_dir;
 mod dedups;
 mod drills;
 mod error;
+mod events;
 mod export_failure;
 mod exports;
 mod failure;

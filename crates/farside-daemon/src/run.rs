@@ -27,6 +27,7 @@ use crate::data_dir::DataDir;
 use crate::dedups::Dedups;
 use crate::drills::Drills;
 use crate::error::DaemonError;
+use crate::events::Events;
 use crate::exports::Exports;
 use crate::hosts::{Door, Hosts, Trust};
 use crate::listen::{Guests, Manners, TlsListener, Visit};
@@ -103,7 +104,7 @@ async fn serve(config: Config, log: Log, for_hosts: &Handle) -> Result<(), Daemo
         Listeners { http: http_listener.as_ref(), nbd: nbd_listener.as_ref(), api: api_listener.as_ref() };
     let (site, late) = start(config, log, &data_dir, listeners).await?;
 
-    let stop = CancellationToken::new();
+    let stop = site.stop.clone();
     let requests = TaskTracker::new();
     let hosts = serve_hosts(&site, &data_dir, nbd_listener, stop.clone(), for_hosts)?;
     tokio::spawn(service::feed_watchdog());
@@ -142,6 +143,7 @@ async fn serve(config: Config, log: Log, for_hosts: &Handle) -> Result<(), Daemo
         // The stop does not wait for it: nothing there needs to end.
         tokio::spawn(server.into_future());
     }
+    requests.spawn(stop.clone().run_until_cancelled_owned(http::keep_looking(Arc::clone(&site))));
     requests.spawn(stop.clone().run_until_cancelled_owned(http::keep_audit_within(Arc::clone(&site))));
     if let Some((listener, certificate)) = api_listener.zip(site.api_certificate.clone()) {
         serve_network(&site, listener, certificate, &stop, &requests)?;
@@ -390,6 +392,8 @@ pub(crate) async fn start(
         mirrors,
         accelerator: Arc::new(accelerator),
         access,
+        events: Events::new(),
+        stop: CancellationToken::new(),
         api_certificate,
         host_name: farside_platform::host_name(),
         alarms,

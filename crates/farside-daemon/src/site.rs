@@ -6,6 +6,7 @@ use farside_api::Site as SiteDocument;
 use farside_peer::Node;
 use farside_platform::{Clock, Timestamp};
 use farside_transfer::precedence;
+use tokio_util::sync::CancellationToken;
 
 use crate::accelerator::Accelerator;
 use crate::access::Access;
@@ -14,6 +15,7 @@ use crate::api_certificate::ApiCertificate;
 use crate::blocking::Blocking;
 use crate::dedups::Dedups;
 use crate::drills::Drills;
+use crate::events::Events;
 use crate::exports::Exports;
 use crate::hosts::Hosts;
 use crate::logging::Log;
@@ -77,6 +79,10 @@ pub(crate) struct Site {
     pub(crate) api_certificate: Option<Arc<ApiCertificate>>,
     /// What this machine is called.
     pub(crate) host_name: String,
+    /// What changes, for whoever follows.
+    pub(crate) events: Arc<Events>,
+    /// The daemon ends.
+    pub(crate) stop: CancellationToken,
     /// What is wrong, and was told.
     pub(crate) alarms: Alarms,
     /// Long work.

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where it is wrong")]
 
 mod accelerator;
+mod access;
 mod alarms;
 mod hosts;
 mod mirrors;
@@ -73,6 +74,9 @@ fn exit_codes_are_those_of_the_manual() {
         (ErrorCode::Refused, 4),
         (ErrorCode::Exists, 4),
         (ErrorCode::DaemonUnreachable, 5),
+        (ErrorCode::Unauthenticated, 1),
+        (ErrorCode::Forbidden, 1),
+        (ErrorCode::TooManyRequests, 1),
         (ErrorCode::NoSpace, 1),
         (ErrorCode::Corrupt, 1),
         (ErrorCode::PeerUnreachable, 1),

@@ -20,6 +20,11 @@ fn support() {
                 data_dir: "/var/lib/farside".into(),
                 peer_listen: "0.0.0.0:7440".into(),
                 http: "off".into(),
+                api: Some(ApiConfiguration {
+                    listen: "0.0.0.0:7443".into(),
+                    names: vec!["san.example".into()],
+                    own_certificate: false,
+                }),
                 nbd: Some(NbdConfiguration {
                     listen: "0.0.0.0:10809".into(),
                     tls: true,
@@ -75,6 +80,7 @@ fn support() {
             "started_at": "2026-11-21T20:00:00Z", "now": "2026-11-21T21:00:00Z",
             "configuration": {
                 "name": "a", "data_dir": "/var/lib/farside", "peer_listen": "0.0.0.0:7440", "http": "off",
+                "api": {"listen": "0.0.0.0:7443", "names": ["san.example"], "own_certificate": false},
                 "nbd": {
                     "listen": "0.0.0.0:10809", "tls": true, "names": ["san.example"], "own_certificates": false
                 },

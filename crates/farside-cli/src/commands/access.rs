@@ -1,6 +1,6 @@
 //! `farside token`, `farside account`, `farside audit`.
 
-use std::io::{IsTerminal, Read, Write};
+use std::io::{IsTerminal, Read};
 use std::path::Path;
 
 use farside_api::{
@@ -8,7 +8,6 @@ use farside_api::{
     SetAccount, Timestamp, Token,
 };
 use reqwest::Method;
-use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 
 use super::context::Context;
 use crate::arguments::access::{Account as AccountVerb, Audit, Token as TokenVerb};
@@ -167,24 +166,9 @@ fn password(name: &str, file: Option<&Path>) -> Result<String, ErrorBody> {
 
 /// A line from the terminal that is not shown.
 fn asked(question: &str) -> std::io::Result<String> {
-    /// Shows again what is typed, whatever happened.
-    struct Shown(Termios);
-    impl Drop for Shown {
-        fn drop(&mut self) {
-            let _ = tcsetattr(std::io::stdin(), OptionalActions::Flush, &self.0);
-        }
-    }
-    eprint!("{question}");
-    let _ = std::io::stderr().flush();
-    let before = tcgetattr(std::io::stdin())?;
-    let mut hidden = before.clone();
-    hidden.local_modes.remove(LocalModes::ECHO);
-    let _shown = Shown(before);
-    tcsetattr(std::io::stdin(), OptionalActions::Flush, &hidden)?;
-    let mut line = String::new();
-    std::io::stdin().read_line(&mut line)?;
-    eprintln!();
-    Ok(line.trim_end_matches(['\r', '\n']).to_owned())
+    let terminal = console::Term::stderr();
+    terminal.write_str(question)?;
+    terminal.read_secure_line()
 }
 
 pub(super) async fn audit(context: Context, wanted: Audit) -> Result<(), ErrorBody> {

@@ -52,7 +52,8 @@ impl Api {
     /// Configures a site that has not been started.
     pub fn configure(site: &Site, more: &str) {
         std::fs::create_dir_all(&site.dir).unwrap();
-        std::fs::write(site.dir.join("farside.toml"), format!("[api]\nlisten = \"127.0.0.1:0\"\n{more}")).unwrap();
+        std::fs::write(site.dir.join("farside.toml"), format!("[api]\nlisten = \"127.0.0.1:0\"\n{more}"))
+            .unwrap();
     }
 
     /// That of a site that runs, which shows the certificate in this file of its directory.

@@ -217,6 +217,26 @@ impl Access {
         self.known.read().accounts.contains_key(name)
     }
 
+    /// Whether somebody who was let in may still go on as they do: for answers that last.
+    pub(crate) fn still_holds(&self, principal: &Principal) -> bool {
+        if principal.ends_at.is_some_and(|ends| self.clock.now() >= ends) {
+            return false;
+        }
+        let known = self.known.read();
+        match &principal.who {
+            Who::Local(_) => true,
+            Who::Token(name) => known
+                .tokens
+                .values()
+                .any(|row| row.name == *name && Some(read(row.expires_at)) == principal.ends_at),
+            Who::Account(name) => {
+                known.accounts.get(name).is_some_and(|account| account.role == principal.role)
+                    && known.sessions.values().any(|session| session.account == *name)
+            }
+            Who::Nobody => false,
+        }
+    }
+
     /// Logs in: who that is now, and what proves it from now on.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::{Path, State};
 use farside_api::{
     CreateMirror, ErrorBody, ErrorCode, Mirror, MirrorDestination, MirrorState, Operation, OperationKind,
-    SetMirror, SetMirrorLink, StartTransfer, TransferRecord, Uuid,
+    Role, SetMirror, SetMirrorLink, StartTransfer, TransferRecord, Uuid,
 };
 use farside_engine::VolumeName;
 use farside_link::{Priority, Window};
@@ -17,8 +17,9 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::error::{Body, Query};
+use super::error::{ApiError, Body, Query};
 use super::handler::{Answer, Routes, Shared};
+use super::page::{Page, Wanted};
 use super::plan::{Answered, Outcome, Planned};
 use super::volumes::{name_of, parse};
 use crate::failure::Failure;
@@ -60,18 +61,65 @@ struct OfVolume {
     volume: Option<String>,
 }
 
+/// Which mirrors are wanted.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+struct WantedMirrors {
+    /// That of this volume here alone, `POOL/VOL`.
+    volume: Option<String>,
+    /// In this state alone.
+    state: Option<MirrorState>,
+    /// Those of this side alone.
+    role: Option<Role>,
+    /// With this peer alone.
+    peer: Option<String>,
+    /// Of this group alone.
+    group: Option<String>,
+    /// Those with this in the name of their volume, source or destination; upper or lower case is the same.
+    search: Option<String>,
+    /// So many, 1 to 10,000. With this or `after` the list is sorted, and the header `x-farside-next` says how it goes on.
+    limit: Option<u32>,
+    /// Those behind this one: what `x-farside-next` of the page before has said.
+    after: Option<String>,
+}
+
+impl WantedMirrors {
+    fn has(&self, mirror: &Mirror) -> bool {
+        // The peer is named with its volume, at whichever side that is.
+        let of_peer = |peer: &String| {
+            let far = if mirror.role == Role::Destination { &mirror.source } else { &mirror.destination };
+            far.split_once(':').is_some_and(|(name, _)| name == peer)
+        };
+        let found = |text: &String| {
+            let text = text.to_lowercase();
+            [&mirror.name, &mirror.source, &mirror.destination]
+                .iter()
+                .any(|name| name.to_lowercase().contains(&text))
+        };
+        self.state.is_none_or(|state| mirror.state == state)
+            && self.role.is_none_or(|role| mirror.role == role)
+            && self.peer.as_ref().is_none_or(of_peer)
+            && self.group.as_ref().is_none_or(|group| mirror.group.as_ref() == Some(group))
+            && self.search.as_ref().is_none_or(found)
+    }
+}
+
 /// Mirrors of this site.
-#[utoipa::path(get, path = "/mirrors", params(OfVolume), responses((status = 200, body = Vec<Mirror>)))]
-async fn list(State(site): Shared, Query(of): Query<OfVolume>) -> Answer<Vec<Mirror>> {
+#[utoipa::path(get, path = "/mirrors", params(WantedMirrors), responses((status = 200, body = Vec<Mirror>)))]
+async fn list(State(site): Shared, Query(wanted): Query<WantedMirrors>) -> Result<Page<Mirror>, ApiError> {
     let mut all = site.mirrors.list().await?;
-    if let Some(volume) = of.volume {
-        let name = parse(&volume)?.to_string();
+    if let Some(volume) = &wanted.volume {
+        let name = parse(volume)?.to_string();
         all.retain(|mirror| mirror.name == name);
         if all.is_empty() {
             return Err(unknown(&name).into());
         }
     }
-    Ok(Json(all))
+    all.retain(|mirror| wanted.has(mirror));
+    let page = Wanted { limit: wanted.limit, after: wanted.after };
+    // A volume can be a replica and a source, and a source of several.
+    Ok(page.of(all, |mirror| format!("{} {} {}", mirror.name, mirror.id, mirror.role == Role::Source))?)
 }
 
 pub(super) fn unknown(name: &str) -> ErrorBody {

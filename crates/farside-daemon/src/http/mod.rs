@@ -9,12 +9,14 @@ mod dedups;
 mod directions;
 mod document;
 mod error;
+mod events;
 mod gate;
 mod handler;
 mod health;
 mod hosts;
 mod log;
 mod mirrors;
+mod page;
 mod peers;
 mod plan;
 mod pools;
@@ -44,6 +46,7 @@ use handler::Routes;
 
 pub(crate) use audit::keep_audit_within;
 pub(crate) use clones::end_drills;
+pub(crate) use events::keep_looking;
 
 /// All routes with what they say of themselves.
 fn api() -> Routes {
@@ -66,7 +69,8 @@ fn api() -> Routes {
         .merge(directions::routes())
         .merge(accelerator::routes())
         .merge(access::routes())
-        .merge(audit::routes());
+        .merge(audit::routes())
+        .merge(events::routes());
     OpenApiRouter::new().nest(API_PREFIX, api).merge(health::routes())
 }
 

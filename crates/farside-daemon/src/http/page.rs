@@ -58,6 +58,13 @@ impl Wanted {
     }
 }
 
+impl<T> Page<T> {
+    /// The same page of other things.
+    pub(super) fn map<U>(self, change: impl FnMut(T) -> U) -> Page<U> {
+        Page { things: self.things.into_iter().map(change).collect(), total: self.total, next: self.next }
+    }
+}
+
 impl<T: Serialize> IntoResponse for Page<T> {
     fn into_response(self) -> Response {
         let mut response = Json(self.things).into_response();
@@ -78,7 +85,9 @@ mod tests {
     #[test]
     fn pages_come_to_an_end_and_have_everything_once() {
         let all: Vec<String> = (0..25).rev().map(|n| format!("n{n:02}")).collect();
-        let page = |limit: Option<u32>, after: Option<String>| Wanted { limit, after }.of(all.clone(), String::clone);
+        let page = |limit: Option<u32>, after: Option<String>| {
+            Wanted { limit, after }.of(all.clone(), String::clone)
+        };
         let whole = page(None, None).unwrap();
         assert_eq!((&whole.things, whole.total, whole.next), (&all, 25, None), "as it was");
         let (mut seen, mut after) = (Vec::new(), None);

@@ -35,6 +35,7 @@ const TABLE: &[(&str, &str, Needs)] = &[
     ("POST", "/site/set", ADMINISTRATOR),
     // The daemon's log and configuration, though without secrets.
     ("GET", "/support", OPERATOR),
+    ("GET", "/events", VIEWER),
     ("GET", "/log", VIEWER),
     ("GET", "/operations", VIEWER),
     ("GET", "/operations/{id}", VIEWER),

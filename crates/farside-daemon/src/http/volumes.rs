@@ -16,8 +16,9 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::error::{Body, Query};
+use super::error::{ApiError, Body, Query};
 use super::handler::{Answer, Routes, Shared};
+use super::page::{Page, Wanted};
 use super::plan::{Answered, Outcome, Planned};
 use crate::convert;
 use crate::damage;
@@ -40,12 +41,17 @@ pub(super) fn routes() -> Routes {
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 struct OfPool {
+    /// Of this pool alone.
     pool: Option<String>,
+    /// So many, 1 to 10,000. With this or `after` the list is sorted, and the header `x-farside-next` says how it goes on.
+    limit: Option<u32>,
+    /// Those behind this one: what `x-farside-next` of the page before has said.
+    after: Option<String>,
 }
 
 /// Volumes.
 #[utoipa::path(get, path = "/volumes", params(OfPool), responses((status = 200, body = Vec<Volume>)))]
-async fn list(State(site): Shared, Query(of): Query<OfPool>) -> Answer<Vec<Volume>> {
+async fn list(State(site): Shared, Query(of): Query<OfPool>) -> Result<Page<Volume>, ApiError> {
     let pools = match of.pool {
         Some(name) => {
             let pool = site.pools.get(&name)?;
@@ -57,14 +63,17 @@ async fn list(State(site): Shared, Query(of): Query<OfPool>) -> Answer<Vec<Volum
     for (name, pool) in &pools {
         all.extend(pool.volumes().into_iter().map(|v| (Arc::clone(pool), document(&site, name, pool, v))));
     }
+    let wanted = Wanted { limit: of.limit, after: of.after };
+    let page = wanted.of(all, |(_, volume)| volume.name.clone())?;
     let counted = site.blocking.run(move || {
         let until = Instant::now() + LISTING_MAX;
-        for (pool, volume) in &mut all {
-            volume.referenced_bytes = referenced(pool, &volume.name, until);
-        }
-        Ok::<_, ErrorBody>(all.into_iter().map(|(_, volume)| volume).collect())
+        let counted = page.map(|(pool, mut volume)| {
+            volume.referenced_bytes = referenced(&pool, &volume.name, until);
+            volume
+        });
+        Ok::<_, ErrorBody>(counted)
     });
-    Ok(Json(counted.await?))
+    Ok(counted.await?)
 }
 
 /// A volume.

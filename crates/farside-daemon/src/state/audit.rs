@@ -108,9 +108,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let state = State::open(&directory.path().join("farside.db")).await.unwrap();
         for at in 1..=10 {
-            let id =
-                state.audit_begins(&AuditRow { at, who: format!("uid {}", at % 2), ..AuditRow::default() });
-            assert_eq!(id.await.unwrap(), at);
+            let row = AuditRow { at, who: format!("uid {}", at % 2), ..AuditRow::default() };
+            assert_eq!(state.audit_begins(&row).await.unwrap(), at);
         }
         state.audit_ends(3, "done", None, 7).await.unwrap();
         let ids = async |wanted: AuditWanted| -> Vec<i64> {
