@@ -17,7 +17,9 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::{CryptoProvider, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use rustls::{
+    ClientConfig, ConfigBuilder, DigitallySignedStruct, Error, RootCertStore, SignatureScheme, WantsVerifier,
+};
 
 /// The token itself, where no file is named.
 const TOKEN_VARIABLE: &str = "FARSIDE_TOKEN";
@@ -94,7 +96,10 @@ impl Way {
     /// A client that goes this way.
     pub(super) fn prepare(&self, builder: ClientBuilder) -> Result<ClientBuilder, ErrorBody> {
         match self {
-            Way::Socket(path) => Ok(builder.unix_socket(path.clone())),
+            // A client without any would read all that the system trusts, for each command.
+            Way::Socket(path) => Ok(builder
+                .unix_socket(path.clone())
+                .tls_backend_preconfigured(trusting(RootCertStore::empty())?)),
             Way::Network(network) => {
                 let mut headers = HeaderMap::new();
                 headers.insert(AUTHORIZATION, network.authorization()?);
@@ -131,30 +136,37 @@ impl Network {
     }
 
     fn tls(&self) -> Result<ClientConfig, ErrorBody> {
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
-            .with_protocol_versions(&[&rustls::version::TLS13])
-            .map_err(|error| ErrorBody::new(ErrorCode::Failed, format!("cannot set up TLS: {error}")))?;
         let usage = |message: String| ErrorBody::new(ErrorCode::WrongUsage, message);
-        let config = match (&self.fingerprint, &self.ca_file) {
+        match (&self.fingerprint, &self.ca_file) {
             (Some(fingerprint), _) => {
                 let fingerprint = parse_fingerprint(fingerprint).ok_or_else(|| {
-                    usage(format!("{fingerprint:?} is no fingerprint"))
-                        .hint("it is SHA-256, 64 hexadecimal digits")
+                    usage(format!("{fingerprint:?} is no fingerprint")).hint("it is SHA-256, 64 hexadecimal digits")
                 })?;
-                builder
-                    .dangerous()
-                    .with_custom_certificate_verifier(Arc::new(Pinned { fingerprint, provider }))
+                let (builder, provider) = tls()?;
+                let pinned = Arc::new(Pinned { fingerprint, provider });
+                Ok(builder.dangerous().with_custom_certificate_verifier(pinned).with_no_client_auth())
             }
-            (None, Some(path)) => builder.with_root_certificates(authorities(path)?),
-            (None, None) => {
-                return Err(usage(String::from("nothing says which certificate the daemon has"))
-                    .hint("name its fingerprint with --fingerprint or FARSIDE_API_FINGERPRINT (farside config show at the site itself has \
-                           it), or who has signed it with --ca-file"));
-            }
-        };
-        Ok(config.with_no_client_auth())
+            (None, Some(path)) => trusting(authorities(path)?),
+            (None, None) => Err(usage(String::from("nothing says which certificate the daemon has")).hint(
+                "name its fingerprint with --fingerprint or FARSIDE_API_FINGERPRINT (farside config show at the site itself has \
+                 it), or who has signed it with --ca-file",
+            )),
+        }
     }
+}
+
+type TlsBuilder = ConfigBuilder<ClientConfig, WantsVerifier>;
+
+fn tls() -> Result<(TlsBuilder, Arc<CryptoProvider>), ErrorBody> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(|error| ErrorBody::new(ErrorCode::Failed, format!("cannot set up TLS: {error}")))?;
+    Ok((builder, provider))
+}
+
+fn trusting(authorities: RootCertStore) -> Result<ClientConfig, ErrorBody> {
+    Ok(tls()?.0.with_root_certificates(authorities).with_no_client_auth())
 }
 
 fn token_in(path: &Path) -> Result<String, ErrorBody> {

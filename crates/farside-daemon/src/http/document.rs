@@ -100,13 +100,11 @@ fn complete_operation(operation: &mut Map<String, Value>, method: &str, path: &s
     operation.insert("tags".into(), json!([words.first().copied().unwrap_or("site")]));
     // A handler's name says what it does to its noun: with the path before it, it is one of a kind.
     let handler = operation.get("operationId").and_then(Value::as_str).unwrap_or_default().to_owned();
-    if words.len() > 1 && words.last().is_some_and(|last| handler.starts_with(last)) {
+    if words.last().is_some_and(|last| handler.starts_with(last)) {
         words.pop();
     }
-    operation.insert(
-        "operationId".into(),
-        json!(format!("{}_{handler}", words.join("_")).replace(['-', '.'], "_")),
-    );
+    words.push(&handler);
+    operation.insert("operationId".into(), json!(words.join("_").replace(['-', '.'], "_")));
 
     let parameters = operation.entry("parameters").or_insert_with(|| json!([]));
     let in_path = path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
@@ -127,6 +125,10 @@ fn complete_operation(operation: &mut Map<String, Value>, method: &str, path: &s
     });
     if let Some(Value::Object(responses)) = operation.get_mut("responses") {
         responses.insert("default".into(), failure);
+        for response in responses.values_mut().filter_map(Value::as_object_mut) {
+            // Every answer has to be described; the type of its body says the rest.
+            response.entry("description").or_insert_with(|| json!("It is done."));
+        }
     }
     let method = Method::from_bytes(method.to_ascii_uppercase().as_bytes()).unwrap_or_default();
     match needed(&method, path) {
@@ -234,6 +236,8 @@ mod tests {
                     "{} is there twice",
                     operation["operationId"]
                 );
+                let answers = operation["responses"].as_object().unwrap();
+                assert!(answers.values().all(|answer| answer["description"].is_string()), "{method} {path}");
                 described.insert((method, path.clone()));
             }
         }
