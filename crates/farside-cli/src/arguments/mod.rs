@@ -53,6 +53,9 @@ pub struct Connection {
     /// The daemon's control socket [default: the one that FARSIDE_SOCKET names]
     #[arg(long, value_name = "PATH", global = true, conflicts_with = "data_dir", help_heading = "Daemon")]
     pub socket: Option<PathBuf>,
+    /// Print one JSON document to stdout and nothing else
+    #[arg(long, global = true)]
+    pub json: bool,
     /// The daemon's API over HTTPS [default: the one that FARSIDE_API names]
     #[arg(
         long,
@@ -71,9 +74,6 @@ pub struct Connection {
     /// With --api: who has signed the daemon's certificate, PEM [default: the file that FARSIDE_API_CA names]
     #[arg(long, value_name = "FILE", global = true, help_heading = "Daemon")]
     pub ca_file: Option<PathBuf>,
-    /// Print one JSON document to stdout and nothing else
-    #[arg(long, global = true)]
-    pub json: bool,
 }
 
 /// Where the daemon keeps its data unless told otherwise.
