@@ -20,9 +20,6 @@ use crate::access::{Principal, SESSION_LIFE, Who};
 use crate::listen::Origin;
 use crate::plans;
 
-/// The route of logins.
-pub(super) const LOGIN: &str = "/api/v1/session";
-
 pub(super) fn routes() -> Routes {
     OpenApiRouter::new()
         .routes(routes!(tokens, create_token))

@@ -54,6 +54,9 @@ const SECRETS: [&str; 2] = ["password", "code"];
 /// What is kept instead.
 const HIDDEN: &str = "***";
 
+/// The route of logins.
+const LOGIN: &str = "/api/v1/session";
+
 /// Requests that change nothing though they are no GET, or nothing that anybody did: a drill's client renews it every few seconds.
 const NOT_KEPT: [&str; 2] = ["/api/v1/accelerator/plan", "/api/v1/drills/{pool}/{volume}/renew"];
 
@@ -108,13 +111,13 @@ fn entry(row: AuditRow) -> AuditEntry {
 }
 
 /// Answers a request, and writes it down if it may change something.
-pub(super) async fn audited(site: Arc<Site>, request: Request, next: Next) -> Response {
+pub(super) async fn audited(State(site): State<Arc<Site>>, request: Request, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().map(|route| route.as_str().to_owned());
     let Some(route) = route.filter(|route| changes(request.method(), route, request.uri())) else {
         return next.run(request).await;
     };
     // A wrong password is written down by the handler, which knows whether there is such an account.
-    if request.method() == Method::POST && route == super::access::LOGIN {
+    if request.method() == Method::POST && route == LOGIN {
         return next.run(request).await;
     }
     let (request, sent) = match with_body(request).await {
@@ -149,7 +152,7 @@ pub(super) async fn login(site: &Site, who: String, origin: Origin, outcome: Res
         role: outcome.ok().map(|role| role.name().to_owned()),
         origin: origin.to_string(),
         method: Method::POST.to_string(),
-        path: super::access::LOGIN.to_owned(),
+        path: LOGIN.to_owned(),
         ..AuditRow::default()
     };
     if let Some(id) = begins(site, &row).await {
@@ -307,12 +310,13 @@ mod tests {
             }
         }
         let mut found = BTreeSet::new();
-        walk(super::super::document::document(), &mut found);
+        walk(super::super::described(), &mut found);
         assert_eq!(found, SECRETS.into_iter().map(str::to_owned).collect());
     }
 
     #[test]
     fn what_changes_something_is_kept() {
+        super::super::described();
         let uri = |text: &str| text.parse::<Uri>().unwrap();
         let (pools, one) = ("/api/v1/pools", "/api/v1/pools/{pool}");
         assert!(

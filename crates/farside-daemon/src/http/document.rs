@@ -4,13 +4,14 @@
 //! here: how they fail, what the parts of their paths mean, and the role that they need. So there is no second list of
 //! routes that could say something else.
 
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 
 use axum::http::{HeaderValue, Method, header};
 use axum::response::{IntoResponse, Response};
 use farside_api::ErrorDocument;
 use farside_platform::{OsRandomness, Randomness};
 use serde_json::{Map, Value, json};
+use utoipa::openapi::OpenApi;
 use utoipa::{PartialSchema, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -30,7 +31,8 @@ pub(super) fn routes() -> Routes {
 /// This document
 #[utoipa::path(get, path = "/openapi.json", responses((status = 200, body = Value)))]
 async fn openapi() -> Response {
-    static TEXT: LazyLock<String> = LazyLock::new(|| DOCUMENT.to_string());
+    static TEXT: LazyLock<String> =
+        LazyLock::new(|| DOCUMENT.get().map(Value::to_string).unwrap_or_default());
     ([(header::CONTENT_TYPE, "application/json")], TEXT.as_str()).into_response()
 }
 
@@ -51,16 +53,20 @@ async fn page() -> Response {
     response
 }
 
-/// The document of this version.
-static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
-    let mut router = super::api();
-    let schemas = router.get_openapi_mut().components.get_or_insert_default();
-    schemas.schemas.insert(ErrorDocument::name().into_owned(), ErrorDocument::schema());
-    let mut parts = Vec::new();
-    ErrorDocument::schemas(&mut parts);
-    schemas.schemas.extend(parts);
-    completed(serde_json::to_value(router.into_openapi()).unwrap_or_default())
-});
+/// The document of this version: every router of this process says the same.
+static DOCUMENT: OnceLock<Value> = OnceLock::new();
+
+/// Completes what the routes say of themselves, and keeps it.
+pub(super) fn keep(mut routes: OpenApi) -> &'static Value {
+    DOCUMENT.get_or_init(|| {
+        let schemas = &mut routes.components.get_or_insert_default().schemas;
+        schemas.insert(ErrorDocument::name().into_owned(), ErrorDocument::schema());
+        let mut parts = Vec::new();
+        ErrorDocument::schemas(&mut parts);
+        schemas.extend(parts);
+        completed(serde_json::to_value(routes).unwrap_or_default())
+    })
+}
 
 /// Adds what all routes have in common.
 fn completed(mut document: Value) -> Value {
@@ -182,7 +188,7 @@ fn without_links(value: &mut Value) {
 
 /// Every request that the document has: method, path, and what is said of it.
 pub(super) fn operations() -> impl Iterator<Item = (String, String, &'static Value)> {
-    let items = DOCUMENT["paths"].as_object().into_iter().flatten();
+    let items = DOCUMENT.get().and_then(|document| document["paths"].as_object()).into_iter().flatten();
     items.flat_map(|(path, item)| {
         let operations = item.as_object().into_iter().flatten();
         operations.map(|(method, operation)| (method.to_ascii_uppercase(), path.clone(), operation))
@@ -190,14 +196,10 @@ pub(super) fn operations() -> impl Iterator<Item = (String, String, &'static Val
 }
 
 #[cfg(test)]
-pub(super) fn document() -> &'static Value {
-    &DOCUMENT
-}
-
-#[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
+    use super::super::described as document;
     use super::super::roles::rows;
     use super::*;
 

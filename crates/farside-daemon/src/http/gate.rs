@@ -17,7 +17,6 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use farside_api::{ErrorBody, ErrorCode};
 
-use super::audit::audited;
 use super::error::ApiError;
 use super::roles::{Needs, needed};
 use crate::access::{Principal, Who};
@@ -47,7 +46,7 @@ pub(super) async fn gate(State(site): State<Arc<Site>>, mut request: Request, ne
     match origin {
         Origin::Socket { uid } => {
             request.extensions_mut().insert(Principal::local(uid));
-            audited(site, request, next).await
+            next.run(request).await
         }
         Origin::Network(_) | Origin::Unknown => {
             let mut response = match allowed(&site, &request) {
@@ -55,7 +54,7 @@ pub(super) async fn gate(State(site): State<Arc<Site>>, mut request: Request, ne
                     if let Some(principal) = principal {
                         request.extensions_mut().insert(principal);
                     }
-                    audited(site, request, next).await
+                    next.run(request).await
                 }
                 Err(refusal) => refused(&site, &request, refusal),
             };

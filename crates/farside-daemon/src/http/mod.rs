@@ -74,6 +74,12 @@ fn api() -> Routes {
     OpenApiRouter::new().nest(API_PREFIX, api).merge(health::routes())
 }
 
+/// What all routes say of themselves, for tests.
+#[cfg(test)]
+fn described() -> &'static serde_json::Value {
+    document::keep(api().into_openapi())
+}
+
 /// The API, for the control socket and for HTTPS: where a request comes from decides who asks. A request that has begun runs to its end, whether or not its client still waits: half a
 /// deletion would be worse than one nobody hears of. `requests` knows them all.
 pub(crate) fn control(site: Arc<Site>, requests: TaskTracker) -> Router {
@@ -92,13 +98,12 @@ pub(crate) fn control(site: Arc<Site>, requests: TaskTracker) -> Router {
             })
         }
     };
-    let routes = Router::from(api()).fallback(unknown);
+    let (routes, description) = api().split_for_parts();
+    document::keep(description);
     let gate = middleware::from_fn_with_state(Arc::clone(&site), gate::gate);
-    routes
-        .with_state(site)
-        .layer(gate)
-        .layer(middleware::from_fn(to_its_end))
-        .layer(middleware::from_fn(attend))
+    let audit = middleware::from_fn_with_state(Arc::clone(&site), audit::audited);
+    let routes = routes.fallback(unknown).with_state(site).layer(audit).layer(gate);
+    routes.layer(middleware::from_fn(to_its_end)).layer(middleware::from_fn(attend))
 }
 
 /// What is served over TCP without a word of who asks. Control is not among them: it would be open to every user of the machine, or worse.

@@ -36,7 +36,7 @@ impl Listener for TlsListener {
         let (stream, address) = Listener::accept(&mut self.listener).await;
         // Answers are small and written whole: waiting for more to send with them costs, and saves nothing.
         let _ = stream.set_nodelay(true);
-        (Tls { from: address, state: State::Shaking(self.acceptor.accept(stream)) }, address)
+        (Tls { from: address, state: State::Shaking(Box::new(self.acceptor.accept(stream))) }, address)
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
@@ -51,7 +51,7 @@ pub(crate) struct Tls {
 }
 
 enum State {
-    Shaking(Accept<TcpStream>),
+    Shaking(Box<Accept<TcpStream>>),
     Open(Box<TlsStream<TcpStream>>),
     /// The handshake failed, and was told.
     Failed,
@@ -60,7 +60,7 @@ enum State {
 impl Tls {
     fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<&mut TlsStream<TcpStream>>> {
         if let State::Shaking(handshake) = &mut self.state {
-            match ready!(Pin::new(handshake).poll(cx)) {
+            match ready!(Pin::new(&mut **handshake).poll(cx)) {
                 Ok(stream) => self.state = State::Open(Box::new(stream)),
                 Err(error) => {
                     tracing::debug!(from = %self.from, %error, "a TLS handshake with a client of the API failed");
