@@ -24,7 +24,8 @@ start_site() {
     setsid farsided --data-dir "$SITES/$site" --name "$site" --http off \
         --peer-listen "${site_address[$site]:-127.0.0.1:0}" </dev/null >>"$SITES/$site.log" 2>&1 &
     site_pid[$site]=$!
-    until at "$site" farside pool list >/dev/null 2>&1; do
+    # The control socket is there first, then where peers are met.
+    until at "$site" farside pool list >/dev/null 2>&1 && [ -s "$SITES/$site/peer.addr" ]; do
         if ! kill -0 "${site_pid[$site]}" 2>/dev/null; then
             echo "the daemon of $site ended while starting; its log:" >&2
             tail -n 20 "$SITES/$site.log" >&2

@@ -578,3 +578,89 @@ fn long_lists_come_in_pages() {
     );
     assert_eq!(api.with(&secret, "GET", "/api/v1/mirrors?state=nonsense", None).code(), "wrong-usage");
 }
+
+/// As a browser asks for a page.
+const BROWSER: (&str, &str) = ("Accept-Encoding", "gzip, deflate, br");
+
+#[test]
+fn the_console_is_served_to_browsers_and_tells_nobody_anything_of_the_site() {
+    let root = tempfile::tempdir().unwrap();
+    let (site, api) = site(root.path(), "");
+    let page = api.ask("GET", "/", &[BROWSER], None);
+    assert_eq!((page.status, page.header("content-encoding")), (200, Some("br")), "{page:?}");
+    assert_eq!(page.header("content-type"), Some("text/html; charset=utf-8"));
+    assert_eq!(page.header("cache-control"), Some("no-cache"));
+    let policy = page.header("content-security-policy").unwrap();
+    for word in ["default-src 'none'", "script-src 'self'", "style-src 'self'", "frame-ancestors 'none'"] {
+        assert!(policy.contains(word), "{policy}");
+    }
+    assert!(!policy.contains("unsafe") && !policy.contains("data:"), "{policy}");
+    assert_eq!(page.header("x-content-type-options"), Some("nosniff"));
+    assert_eq!(page.header("access-control-allow-origin"), None);
+
+    // The same page for each of its addresses, and for whoever has it already, only that.
+    let etag = page.header("etag").unwrap();
+    for path in ["/mirrors", "/mirrors/p/v", "/volumes/p/v", "/create/replica", "/login"] {
+        let again = api.ask("GET", path, &[BROWSER], None);
+        assert_eq!((again.status, again.header("etag")), (200, Some(etag)), "{path}");
+    }
+    let known = api.ask("GET", "/", &[BROWSER, ("If-None-Match", etag)], None);
+    assert_eq!((known.status, known.body.as_str()), (304, ""));
+    assert_eq!(api.ask("HEAD", "/", &[BROWSER], None).status, 200);
+
+    // What has a hash in its name stays as it is for ever.
+    let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../console/dist/assets")).unwrap();
+    let mut scripts = 0;
+    for file in files {
+        let name = file.unwrap().file_name().into_string().unwrap();
+        let path = format!("/assets/{}", name.strip_suffix(".br").unwrap());
+        let answer = api.ask("GET", &path, &[BROWSER], None);
+        assert_eq!(answer.status, 200, "{path}");
+        assert!(answer.header("cache-control").unwrap().contains("immutable"), "{path}");
+        scripts += u32::from(answer.header("content-type") == Some("text/javascript; charset=utf-8"));
+    }
+    assert!(scripts > 0);
+    for path in ["/assets/none.js", "/assets/..%2Findex.html", "/assets/"] {
+        assert!(matches!(api.ask("GET", path, &[BROWSER], None).status, 401 | 404), "{path}");
+    }
+    assert_eq!(api.ask("GET", "/assets/none.js", &[BROWSER], None).status, 404);
+
+    // Nothing is changed there, no other name leads there, and a request that is wrong is no page.
+    assert!(matches!(api.ask("POST", "/", &[BROWSER], None).status, 401 | 405));
+    assert_eq!(api.ask("GET", "/", &[BROWSER, ("Host", "evil.example")], None).status, 403);
+    assert_eq!(api.ask("GET", "/", &[BROWSER, ("Origin", "https://evil.example")], None).status, 403);
+    assert_eq!(api.ask("GET", "/api/v1/no/such", &[BROWSER], None).status, 401);
+    assert_eq!(api.ask("GET", "/wp-admin", &[BROWSER], None).status, 401);
+
+    // Whoever cannot read it is told why.
+    let plain = api.ask("GET", "/", &[], None);
+    assert_eq!(plain.status, 406);
+    assert!(plain.header("content-type").unwrap().starts_with("text/plain"));
+    assert!(plain.body.contains("Accept-Encoding: br"), "{}", plain.body);
+
+    // A viewer's token changes nothing of that, and the page and the API go together.
+    let viewer = token(&site, "viewer", "viewer");
+    assert_eq!(api.with(&viewer, "GET", "/api/v1/mirrors", None).json(), serde_json::json!([]));
+}
+
+#[test]
+fn the_console_is_served_over_https_alone() {
+    let root = tempfile::tempdir().unwrap();
+    let (site, _) = site(root.path(), "");
+    let ask = |stream: &mut dyn ReadWrite| {
+        let words = "GET / HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: br\r\nConnection: close\r\n\r\n";
+        stream.write_all(words.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        String::from_utf8_lossy(&answer).into_owned()
+    };
+    let mut socket = std::os::unix::net::UnixStream::connect(site.dir.join("farside.sock")).unwrap();
+    let by_socket = ask(&mut socket);
+    assert!(by_socket.starts_with("HTTP/1.1 404"), "{by_socket}");
+    let mut metrics = TcpStream::connect(site.published("http.addr")).unwrap();
+    let by_metrics = ask(&mut metrics);
+    assert!(by_metrics.starts_with("HTTP/1.1 404"), "{by_metrics}");
+}
+
+trait ReadWrite: Read + Write {}
+impl<T: Read + Write> ReadWrite for T {}

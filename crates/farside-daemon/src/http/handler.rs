@@ -1,9 +1,11 @@
-//! What every handler is handed, and what it answers.
+//! What every handler is handed, and what it answers; and what is answered where there is none.
 
 use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
+use axum::http::{Method, Uri};
+use farside_api::{ErrorBody, ErrorCode};
 use utoipa_axum::router::OpenApiRouter;
 
 use super::error::ApiError;
@@ -15,3 +17,12 @@ pub(super) type Routes = OpenApiRouter<Arc<Site>>;
 pub(super) type Shared = State<Arc<Site>>;
 /// What a handler answers.
 pub(super) type Answer<T> = Result<Json<T>, ApiError>;
+
+/// Nothing is called that.
+pub(super) async fn unknown(method: Method, uri: Uri) -> ApiError {
+    ApiError::unknown_request(
+        ErrorBody::new(ErrorCode::Failed, format!("there is no {method} {}", uri.path())).hint(
+            "farside and farsided may be of different versions; the API is served on the control socket and over HTTPS only",
+        ),
+    )
+}

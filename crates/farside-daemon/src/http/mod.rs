@@ -1,10 +1,11 @@
-//! What is served: the API on the control socket and over HTTPS; `/metrics` and `/healthz` on TCP and nothing else there.
+//! What is served: the API on the control socket and over HTTPS, with the console there; `/metrics` and `/healthz` on TCP and nothing else there.
 
 mod accelerator;
 mod access;
 mod alarms;
 mod audit;
 mod clones;
+mod console;
 mod dedups;
 mod directions;
 mod document;
@@ -32,7 +33,6 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::Request;
-use axum::http::{Method, Uri};
 use axum::middleware::{self, Next};
 use axum::response::IntoResponse;
 use farside_api::{API_PREFIX, ErrorBody, ErrorCode};
@@ -42,7 +42,7 @@ use utoipa_axum::router::OpenApiRouter;
 use crate::listen::attend;
 use crate::site::Site;
 use error::ApiError;
-use handler::Routes;
+use handler::{Routes, unknown};
 
 pub(crate) use audit::keep_audit_within;
 pub(crate) use clones::end_drills;
@@ -102,6 +102,7 @@ pub(crate) fn control(site: Arc<Site>, requests: TaskTracker) -> Router {
     document::keep(description);
     let gate = middleware::from_fn_with_state(Arc::clone(&site), gate::gate);
     let audit = middleware::from_fn_with_state(Arc::clone(&site), audit::audited);
+    let routes = Router::from(routes).merge(console::routes());
     let routes = routes.fallback(unknown).with_state(site).layer(audit).layer(gate);
     routes.layer(middleware::from_fn(to_its_end)).layer(middleware::from_fn(attend))
 }
@@ -110,12 +111,4 @@ pub(crate) fn control(site: Arc<Site>, requests: TaskTracker) -> Router {
 pub(crate) fn public(site: Arc<Site>) -> Router {
     let routes = Router::from(health::routes()).fallback(unknown);
     routes.with_state(site).layer(middleware::from_fn(attend))
-}
-
-async fn unknown(method: Method, uri: Uri) -> ApiError {
-    ApiError::unknown_request(
-        ErrorBody::new(ErrorCode::Failed, format!("there is no {method} {}", uri.path())).hint(
-            "farside and farsided may be of different versions; the API is served on the control socket and over HTTPS only",
-        ),
-    )
 }

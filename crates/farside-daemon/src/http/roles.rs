@@ -10,6 +10,8 @@ use std::sync::LazyLock;
 use axum::http::Method;
 use farside_api::{API_PREFIX, AccessRole};
 
+use super::console;
+
 /// Who may use a route.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Needs {
@@ -164,6 +166,10 @@ const BESIDE: &[(&str, &str, Needs)] = &[("GET", "/metrics", VIEWER), ("GET", "/
 
 /// What a route needs, named as the router names it; none: it is not in the table.
 pub(super) fn needed(method: &Method, route: &str) -> Option<Needs> {
+    // Its pages and their files are the same at every site.
+    if console::has(method, route) {
+        return Some(ANYBODY);
+    }
     static BY_ROUTE: LazyLock<HashMap<(&str, String), Needs>> = LazyLock::new(|| {
         let api =
             TABLE.iter().map(|(method, path, needs)| ((*method, format!("{API_PREFIX}{path}")), *needs));

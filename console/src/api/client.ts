@@ -1,0 +1,66 @@
+import createClient from 'openapi-fetch';
+import { heard } from './heard';
+import type { components, paths } from './schema';
+
+export type Schemas = components['schemas'];
+export type Mirror = Schemas['Mirror'];
+export type Pool = Schemas['Pool'];
+export type Volume = Schemas['Volume'];
+export type Snapshot = Schemas['Snapshot'];
+export type Peer = Schemas['Peer'];
+export type Alarm = Schemas['Alarm'];
+export type Operation = Schemas['Operation'];
+export type TransferRecord = Schemas['TransferRecord'];
+export type Plan = Schemas['Plan'];
+export type AccessRole = Schemas['AccessRole'];
+
+/** What only reads is answered within seconds, or the daemon is not there. What changes something may take its time. */
+const READ_WITHIN = 15_000;
+
+export const api = createClient<paths>({
+  baseUrl: '',
+  fetch: (request) => fetch(request, request.method === 'GET' ? { signal: AbortSignal.timeout(READ_WITHIN) } : {}),
+});
+
+/** A failure as the API says it: what happened, and what to do next. */
+export class Failure extends Error {
+  constructor(
+    readonly code: string,
+    message: string,
+    readonly hint?: string | null,
+  ) {
+    super(message);
+  }
+}
+
+const LOST = new Failure(
+  'daemon-unreachable',
+  'The daemon does not answer.',
+  'Is it running, and is the network there? The console tries again by itself.',
+);
+
+type Answer<T> = { data?: T; error?: unknown; response: Response };
+
+/** The answer, or a `Failure` that says why there is none. */
+export async function answered<T>(asking: Promise<Answer<T>>): Promise<T> {
+  let answer: Answer<T>;
+  try {
+    answer = await asking;
+  } catch {
+    heard('answers', false);
+    throw LOST;
+  }
+  heard('answers', true);
+  if (answer.response.ok) return answer.data as T;
+  const body = (answer.error as { error?: Schemas['ErrorBody'] } | undefined)?.error;
+  throw new Failure(body?.code ?? 'failed', body?.message ?? `The daemon answered ${answer.response.status}.`, body?.hint);
+}
+
+/** The parts of `POOL/VOL`, as paths of the API take them. */
+export function parts(name: string): { pool: string; volume: string } {
+  const at = name.indexOf('/');
+  return { pool: name.slice(0, at), volume: name.slice(at + 1) };
+}
+
+/** The answer to a request with `?plan=true`: what it would do. */
+export const planned = (asking: Promise<Answer<unknown>>) => answered(asking) as Promise<Plan>;

@@ -1,0 +1,111 @@
+import { useQuery, type QueryClient } from '@tanstack/react-query';
+import { answered, api, parts, type Mirror } from './client';
+
+/** A mirror, and when this page heard of it: `lag_seconds` grows from then on. */
+export type SeenMirror = Mirror & { seen: number };
+
+export const seen = (mirror: Mirror): SeenMirror => ({ ...mirror, seen: Date.now() });
+
+// Lists that events keep up to date are read again now and then all the same: what changes all the time is no event.
+const SELDOM = 60_000;
+const NOW_AND_THEN = 15_000;
+
+export const useMirrors = () =>
+  useQuery({
+    queryKey: ['mirrors'],
+    queryFn: async () => (await answered(api.GET('/api/v1/mirrors'))).map(seen),
+    refetchInterval: SELDOM,
+  });
+
+export const usePools = () =>
+  useQuery({ queryKey: ['pools'], queryFn: () => answered(api.GET('/api/v1/pools')), refetchInterval: SELDOM });
+
+export const usePool = (pool: string) =>
+  useQuery({
+    queryKey: ['pool', pool],
+    queryFn: () => answered(api.GET('/api/v1/pools/{pool}', { params: { path: { pool } } })),
+    refetchInterval: NOW_AND_THEN,
+  });
+
+export const usePeers = () =>
+  useQuery({ queryKey: ['peers'], queryFn: () => answered(api.GET('/api/v1/peers')), refetchInterval: NOW_AND_THEN });
+
+export const usePeer = (peer: string) =>
+  useQuery({
+    queryKey: ['peer', peer],
+    queryFn: () => answered(api.GET('/api/v1/peers/{peer}', { params: { path: { peer } } })),
+    refetchInterval: 2_000,
+  });
+
+export const useAlarms = () =>
+  useQuery({ queryKey: ['alarms'], queryFn: () => answered(api.GET('/api/v1/alarms')), refetchInterval: SELDOM });
+
+export const useAllAlarms = () =>
+  useQuery({
+    queryKey: ['alarms-all'],
+    queryFn: () => answered(api.GET('/api/v1/alarms', { params: { query: { all: true } } })),
+    refetchInterval: SELDOM,
+  });
+
+export const useOperations = () =>
+  useQuery({ queryKey: ['operations'], queryFn: () => answered(api.GET('/api/v1/operations')), refetchInterval: SELDOM });
+
+export const useVolumes = () =>
+  useQuery({ queryKey: ['volumes'], queryFn: () => answered(api.GET('/api/v1/volumes')), refetchInterval: NOW_AND_THEN });
+
+export const useVolume = (name: string) =>
+  useQuery({
+    queryKey: ['volume', name],
+    queryFn: () => answered(api.GET('/api/v1/volumes/{pool}/{volume}', { params: { path: parts(name) } })),
+    refetchInterval: NOW_AND_THEN,
+  });
+
+export const useSnapshots = (name: string) =>
+  useQuery({
+    queryKey: ['snapshots', name],
+    queryFn: () => answered(api.GET('/api/v1/volumes/{pool}/{volume}/snapshots', { params: { path: parts(name) } })),
+    refetchInterval: NOW_AND_THEN,
+  });
+
+export const useHistory = (volume?: string) =>
+  useQuery({
+    queryKey: ['history', volume ?? ''],
+    queryFn: () => answered(api.GET('/api/v1/history', { params: { query: volume ? { volume } : {} } })),
+    refetchInterval: NOW_AND_THEN,
+  });
+
+export const useLog = (volume?: string) =>
+  useQuery({
+    queryKey: ['log', volume ?? ''],
+    queryFn: () => answered(api.GET('/api/v1/log', { params: { query: { ...(volume ? { volume } : {}), limit: 500 } } })),
+    refetchInterval: NOW_AND_THEN,
+  });
+
+export const useDestinations = () =>
+  useQuery({
+    queryKey: ['destinations'],
+    queryFn: () => answered(api.GET('/api/v1/destinations')),
+    refetchInterval: NOW_AND_THEN,
+  });
+
+export const useSite = () =>
+  useQuery({ queryKey: ['site'], queryFn: () => answered(api.GET('/api/v1/site')), staleTime: Infinity });
+
+export const useSiteStatus = () =>
+  useQuery({
+    queryKey: ['site-status'],
+    queryFn: () => answered(api.GET('/api/v1/site/status')),
+    refetchInterval: NOW_AND_THEN,
+  });
+
+export const useAccelerator = () =>
+  useQuery({
+    queryKey: ['accelerator'],
+    queryFn: () => answered(api.GET('/api/v1/accelerator')),
+    refetchInterval: NOW_AND_THEN,
+  });
+
+/** Reads again what may have changed when somebody has done something. */
+export async function readAgain(client: QueryClient) {
+  await client.invalidateQueries({ predicate: (query) => query.queryKey[0] !== 'session' });
+}

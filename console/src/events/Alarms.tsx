@@ -1,0 +1,86 @@
+import { Button } from '@patternfly/react-core';
+import { useState } from 'react';
+import { Link } from 'react-router-dom';
+import { answered, api, type Alarm } from '../api/client';
+import { useAllAlarms } from '../api/queries';
+import { useMay } from '../api/session';
+import { ActionDialog } from '../plan/ActionDialog';
+import { Loaded, PageFrame, Panel } from '../shell/PageFrame';
+import { DataTable, type Column } from '../table/DataTable';
+import { Status } from '../words/Status';
+import { Ago } from '../words/Time';
+
+function Subject({ alarm }: { alarm: Alarm }) {
+  if (alarm.subject.includes('/')) return <Link to={`/mirrors/${alarm.subject}`}>{alarm.subject}</Link>;
+  if (alarm.kind.startsWith('peer')) return <Link to={`/peers/${alarm.subject}`}>{alarm.subject}</Link>;
+  if (alarm.kind.startsWith('pool')) return <Link to={`/pools/${alarm.subject}`}>{alarm.subject}</Link>;
+  return <>{alarm.subject}</>;
+}
+
+export default function Alarms() {
+  const alarms = useAllAlarms();
+  const may = useMay();
+  const [known, setKnown] = useState<Alarm | null>(null);
+  const columns: Column<Alarm>[] = [
+    {
+      title: 'Alarm',
+      width: 17,
+      value: (alarm) => `${alarm.cleared_at ? 1 : 0} ${alarm.severity} ${alarm.kind}`,
+      cell: (alarm) => (
+        <Status tone={alarm.cleared_at ? 'neutral' : alarm.severity === 'critical' ? 'danger' : 'warning'}>{alarm.kind}</Status>
+      ),
+    },
+    { title: 'About', width: 15, value: (alarm) => alarm.subject, cell: (alarm) => <Subject alarm={alarm} /> },
+    {
+      title: 'What is wrong, and what to do',
+      width: 38,
+      value: (alarm) => alarm.message,
+      cell: (alarm) => (
+        <>
+          {alarm.message}
+          <div className="quiet">{alarm.hint}</div>
+        </>
+      ),
+    },
+    { title: 'Began', width: 12, value: (alarm) => alarm.raised_at, cell: (alarm) => <Ago at={alarm.raised_at} /> },
+    {
+      title: 'Now',
+      width: 18,
+      value: (alarm) => alarm.cleared_at ?? '',
+      cell: (alarm) =>
+        alarm.cleared_at ? (
+          <>
+            over <Ago at={alarm.cleared_at} />
+          </>
+        ) : alarm.acknowledged ? (
+          'known'
+        ) : may('operator') ? (
+          <Button size="sm" variant="secondary" onClick={() => setKnown(alarm)}>
+            It is known
+          </Button>
+        ) : (
+          'nobody has looked'
+        ),
+    },
+  ];
+  return (
+    <PageFrame title="Alarms">
+      <Panel title="Alarms, open ones first">
+        <Loaded query={alarms} lines={6}>
+          {(all) => <DataTable label="Alarms" rows={all} columns={columns} rowKey={(alarm) => alarm.id} empty="There has been no alarm." />}
+        </Loaded>
+      </Panel>
+      {known && (
+        <ActionDialog
+          onClose={() => setKnown(null)}
+          action={{
+            title: `Alarm ${known.kind} of ${known.subject}`,
+            verb: 'It is known',
+            plan: () => Promise.resolve({ would: ['It is no longer counted among what needs a person. It ends when its reason is gone.'] }),
+            run: () => answered(api.POST('/api/v1/alarms/{id}/ack', { params: { path: { id: known.id } } })),
+          }}
+        />
+      )}
+    </PageFrame>
+  );
+}

@@ -1,0 +1,72 @@
+import { Button } from '@patternfly/react-core';
+import { useState } from 'react';
+import { Link } from 'react-router-dom';
+import type { Peer } from '../api/client';
+import { usePeers, useSiteStatus } from '../api/queries';
+import { useMay } from '../api/session';
+import { Loaded, PageFrame, Panel } from '../shell/PageFrame';
+import { DataTable, type Column } from '../table/DataTable';
+import { milliseconds, size } from '../words/quantities';
+import { Status } from '../words/Status';
+import { Hours } from './Hours';
+import { Invite, Join } from './PeerDialogs';
+
+export function PeerState({ peer }: { peer: Peer }) {
+  const tone = peer.state === 'connected' ? (peer.why ? 'warning' : 'proven') : 'danger';
+  return (
+    <Status tone={tone} title={peer.why ?? undefined}>
+      {peer.state}
+    </Status>
+  );
+}
+
+const COLUMNS: Column<Peer>[] = [
+  { title: 'Peer', width: 18, value: (peer) => peer.name, cell: (peer) => <Link to={`/peers/${peer.name}`}>{peer.name}</Link> },
+  { title: 'Session', width: 18, value: (peer) => peer.state, cell: (peer) => <PeerState peer={peer} /> },
+  { title: 'Address', width: 22, value: (peer) => peer.address, cell: (peer) => peer.address ?? 'it dials this site' },
+  { title: 'RTT', width: 12, right: true, value: (peer) => peer.rtt_seconds, cell: (peer) => milliseconds(peer.rtt_seconds) },
+  { title: 'Sent', width: 15, right: true, value: (peer) => peer.sent_bytes, cell: (peer) => size(peer.sent_bytes) },
+  { title: 'Received', width: 15, right: true, value: (peer) => peer.received_bytes, cell: (peer) => size(peer.received_bytes) },
+];
+
+export default function Peers() {
+  const peers = usePeers();
+  const status = useSiteStatus();
+  const may = useMay();
+  const [asked, setAsked] = useState<'invite' | 'join' | null>(null);
+  return (
+    <PageFrame
+      title="Peers and paths"
+      actions={
+        may('administrator') && (
+          <span className="button-row">
+            <Button variant="secondary" onClick={() => setAsked('invite')}>
+              Invite a site
+            </Button>
+            <Button onClick={() => setAsked('join')}>Join a site</Button>
+          </span>
+        )
+      }
+    >
+      <Panel title="Peers">
+        <Loaded query={peers}>
+          {(all) => (
+            <DataTable label="Peers" rows={all} columns={COLUMNS} rowKey={(peer) => peer.id} empty="This site is paired with no other yet." />
+          )}
+        </Loaded>
+      </Panel>
+      <Panel title="Limits of the whole site">
+        <Loaded query={status}>
+          {(site) => (
+            <>
+              <Hours title="Sent to all peers" rules={site.throttle_out.rules} />
+              <Hours title="Received from all peers" rules={site.throttle_in.rules} />
+            </>
+          )}
+        </Loaded>
+      </Panel>
+      {asked === 'invite' && <Invite onClose={() => setAsked(null)} />}
+      {asked === 'join' && <Join onClose={() => setAsked(null)} />}
+    </PageFrame>
+  );
+}

@@ -1,0 +1,166 @@
+import { Alert, Button, Form, Modal, ModalBody, ModalFooter, ModalHeader } from '@patternfly/react-core';
+import { useQuery, useQueryClient } from '@tanstack/react-query';
+import { useState } from 'react';
+import type { Plan } from '../api/client';
+import { readAgain } from '../api/queries';
+import { TextField } from '../forms/fields';
+import { Skeleton } from '@patternfly/react-core';
+import { FailureNote } from '../words/FailureNote';
+import { duration, size } from '../words/quantities';
+
+/** What would happen: from the API where it has a plan for it, else what is known here. */
+export type Foreseen = Plan | { would: string[] };
+
+export interface Action {
+  title: string;
+  /** The word on the button that runs it. */
+  verb: string;
+  /** Reads the plan; asked again whenever `given` changes. */
+  plan: () => Promise<Foreseen>;
+  run: () => Promise<unknown>;
+  /** Sentences on what it will cost. */
+  cost?: string[];
+  /** It takes something away: this name has to be typed. */
+  typed?: string;
+  /** Fields to fill in. */
+  fields?: React.ReactNode;
+  /** What is filled in, as a key; false: it cannot be run yet. */
+  given?: string | false;
+  /** What is said when it is done, if more than that. */
+  done?: (answer: unknown) => React.ReactNode;
+}
+
+/** An action: what it asks for, what it would do and cost, and only then the button. */
+export function ActionDialog({ action, onClose }: { action: Action; onClose: () => void }) {
+  const client = useQueryClient();
+  const [typed, setTyped] = useState('');
+  const [running, setRunning] = useState(false);
+  const [failure, setFailure] = useState<unknown>(null);
+  const [answer, setAnswer] = useState<{ is: unknown } | null>(null);
+  const isReady = action.given !== false;
+  const plan = useQuery({
+    queryKey: ['plan', action.title, action.given ?? ''],
+    queryFn: action.plan,
+    enabled: isReady && answer === null && !running,
+    staleTime: 0,
+    gcTime: 0,
+    retry: false,
+  });
+  const refused = plan.data && 'refused' in plan.data ? plan.data.refused : null;
+  const may = isReady && plan.data !== undefined && !refused && (!action.typed || typed === action.typed);
+
+  const run = async () => {
+    setRunning(true);
+    setFailure(null);
+    try {
+      const said = await action.run();
+      await readAgain(client);
+      if (action.done) setAnswer({ is: said });
+      else onClose();
+    } catch (error) {
+      setFailure(error);
+    } finally {
+      setRunning(false);
+    }
+  };
+
+  return (
+    <Modal isOpen variant="medium" onClose={onClose} aria-labelledby="action-title" aria-describedby="action-body">
+      <ModalHeader title={action.title} labelId="action-title" />
+      <ModalBody id="action-body">
+        {answer ? (
+          action.done?.(answer.is)
+        ) : (
+          <Form
+            id="action-form"
+            onSubmit={(event) => {
+              event.preventDefault();
+              if (may && !running) void run();
+            }}
+          >
+            {action.fields}
+            {isReady && (
+              <section aria-label="Plan" aria-live="polite" className="plan">
+                <h2>What will happen</h2>
+                {plan.error ? <FailureNote error={plan.error} /> : null}
+                {plan.data ? <PlanSentences plan={plan.data} /> : plan.error ? null : <Skeleton />}
+                {action.cost && action.cost.length > 0 && (
+                  <>
+                    <h2>What it will cost</h2>
+                    <ul>
+                      {action.cost.map((line) => (
+                        <li key={line}>{line}</li>
+                      ))}
+                    </ul>
+                  </>
+                )}
+              </section>
+            )}
+            {action.typed && (
+              <TextField
+                label={`Type ${action.typed} to confirm`}
+                value={typed}
+                onChange={setTyped}
+                help="So that nobody does this by a slip of the hand."
+              />
+            )}
+            <FailureNote error={failure} />
+          </Form>
+        )}
+      </ModalBody>
+      <ModalFooter>
+        {answer ? (
+          <Button onClick={onClose}>Close</Button>
+        ) : (
+          <>
+            <Button
+              type="submit"
+              form="action-form"
+              variant={action.typed ? 'danger' : 'primary'}
+              isDisabled={!may || running}
+              isLoading={running}
+            >
+              {action.verb}
+            </Button>
+            <Button variant="link" onClick={onClose}>
+              Do nothing
+            </Button>
+          </>
+        )}
+      </ModalFooter>
+    </Modal>
+  );
+}
+
+function PlanSentences({ plan }: { plan: Foreseen }) {
+  if (!('action' in plan)) return <Sentences of={plan.would} />;
+  const kept = [
+    plan.kept_as && `What hosts would not see any more stays as ${plan.kept_as}`,
+    plan.kept_bytes ? `that is ${size(plan.kept_bytes)}` : null,
+    plan.kept_seconds ? `of the last ${duration(plan.kept_seconds)}` : null,
+  ].filter(Boolean);
+  return (
+    <>
+      {plan.refused && <Alert isInline variant="warning" title="As things stand it would be refused">{plan.refused}</Alert>}
+      <Sentences of={plan.would} />
+      {kept.length > 0 && <p>{kept.join(', ')}.</p>}
+      {plan.lost.length > 0 ? (
+        <Alert isInline variant="danger" title="Lost for good">
+          <Sentences of={plan.lost} />
+          {plan.lost_bytes ? <p>{size(plan.lost_bytes)} in all.</p> : null}
+          {plan.lost_seconds ? <p>Hosts go back by {duration(plan.lost_seconds)}.</p> : null}
+        </Alert>
+      ) : (
+        !plan.refused && <p className="plan-safe">Nothing is lost for good.</p>
+      )}
+    </>
+  );
+}
+
+const Sentences = ({ of }: { of: string[] }) => (
+  <ul>
+    {of.map((sentence) => (
+      <li key={sentence}>{sentence}</li>
+    ))}
+  </ul>
+);

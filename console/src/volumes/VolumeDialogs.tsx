@@ -1,0 +1,178 @@
+import { useState } from 'react';
+import { answered, api, parts, planned, type Schemas, type Snapshot, type Volume } from '../api/client';
+import { TextField } from '../forms/fields';
+import { ActionDialog } from '../plan/ActionDialog';
+import { readSize, size } from '../words/quantities';
+
+export type VolumeActionName = 'snapshot' | 'limits' | 'resize' | 'delete' | 'clone' | 'hold' | 'rollback' | 'delete-snapshot';
+
+interface Shown {
+  volume: Volume;
+  onClose: () => void;
+}
+
+/** The dialog of an action of a volume, or of a snapshot of it. */
+export function VolumeDialog({ name, snapshot, ...shown }: Shown & { name: VolumeActionName; snapshot?: Snapshot }) {
+  if (name === 'snapshot') return <TakeSnapshot {...shown} />;
+  if (name === 'limits') return <Limits {...shown} />;
+  if (name === 'resize') return <Resize {...shown} />;
+  if (name === 'delete') return <DeleteVolume {...shown} />;
+  return snapshot ? <OfSnapshot name={name} snapshot={snapshot} {...shown} /> : null;
+}
+
+function TakeSnapshot({ volume, onClose }: Shown) {
+  const [name, setName] = useState('');
+  const full = `${volume.name}@${name}`;
+  return (
+    <ActionDialog
+      onClose={onClose}
+      action={{
+        title: `Take a snapshot of ${volume.name}`,
+        verb: 'Take it',
+        given: name !== '' && full,
+        fields: <TextField label="Name" value={name} onChange={setName} required placeholder="monday" />,
+        plan: () => Promise.resolve({ would: [`${full} holds what hosts have flushed until this moment.`, 'Hosts go on writing.'] }),
+        cost: ['At first no space: it keeps what hosts replace from now on.'],
+        run: () => answered(api.POST('/api/v1/snapshots', { body: { snapshots: [full] } })),
+      }}
+    />
+  );
+}
+
+function Limits({ volume, onClose }: Shown) {
+  const [quota, setQuota] = useState(String(volume.quota_bytes ?? 0));
+  const [reserve, setReserve] = useState(String(volume.reserve_bytes ?? 0));
+  const [quotaBytes, reserveBytes] = [readSize(quota), readSize(reserve)];
+  const isRight = typeof quotaBytes === 'number' && typeof reserveBytes === 'number';
+  return (
+    <ActionDialog
+      onClose={onClose}
+      action={{
+        title: `Quota and reservation of ${volume.name}`,
+        verb: 'Change',
+        given: isRight && `${quotaBytes} ${reserveBytes}`,
+        fields: (
+          <>
+            <TextField label="Quota" value={quota} onChange={setQuota} help="What it may occupy with its snapshots; 0: as much as there is" wrong={typeof quotaBytes === 'string' ? quotaBytes : null} />
+            <TextField label="Reservation" value={reserve} onChange={setReserve} help="What is kept for it; 0: nothing" wrong={typeof reserveBytes === 'string' ? reserveBytes : null} />
+          </>
+        ),
+        plan: () =>
+          Promise.resolve({
+            would: [
+              quotaBytes ? `It may occupy ${size(quotaBytes as number)}; it occupies ${size(volume.occupied_bytes)} now.` : 'It may occupy as much as there is.',
+              reserveBytes ? `${size(reserveBytes as number)} of the pool are kept for it; nobody else gets them.` : 'Nothing is kept for it.',
+            ],
+          }),
+        run: () =>
+          answered(
+            api.POST('/api/v1/volumes/{pool}/{volume}/limits', {
+              params: { path: parts(volume.name) },
+              body: { quota_bytes: quotaBytes as number, reserve_bytes: reserveBytes as number } as Schemas['SetVolume'],
+            }),
+          ),
+      }}
+    />
+  );
+}
+
+function Resize({ volume, onClose }: Shown) {
+  const [text, setText] = useState('');
+  const bytes = readSize(text);
+  const path = parts(volume.name);
+  const body = { size_bytes: typeof bytes === 'number' ? bytes : 0 };
+  return (
+    <ActionDialog
+      onClose={onClose}
+      action={{
+        title: `Resize ${volume.name}`,
+        verb: 'Resize',
+        given: typeof bytes === 'number' && String(bytes),
+        typed: typeof bytes === 'number' && bytes < volume.size_bytes ? volume.name : undefined,
+        fields: <TextField label="New size" value={text} onChange={setText} required placeholder="20G" help={`It has ${size(volume.size_bytes)}.`} wrong={text && typeof bytes === 'string' ? bytes : null} />,
+        plan: () => planned(api.POST('/api/v1/volumes/{pool}/{volume}/resize', { params: { path, query: { plan: true } }, body })),
+        run: () => answered(api.POST('/api/v1/volumes/{pool}/{volume}/resize', { params: { path }, body })),
+      }}
+    />
+  );
+}
+
+function DeleteVolume({ volume, onClose }: Shown) {
+  const path = parts(volume.name);
+  return (
+    <ActionDialog
+      onClose={onClose}
+      action={{
+        title: `Delete ${volume.name}`,
+        verb: 'Delete',
+        typed: volume.name,
+        plan: () => planned(api.DELETE('/api/v1/volumes/{pool}/{volume}', { params: { path, query: { plan: true } } })),
+        run: () => answered(api.DELETE('/api/v1/volumes/{pool}/{volume}', { params: { path } })),
+      }}
+    />
+  );
+}
+
+function OfSnapshot({ name, snapshot, volume, onClose }: Shown & { name: VolumeActionName; snapshot: Snapshot }) {
+  const [clone, setClone] = useState('');
+  const full = `${volume.name}@${snapshot.name}`;
+  const path = { ...parts(volume.name), snapshot: snapshot.name };
+  const dry = { path, query: { plan: true } };
+  if (name === 'clone') {
+    const target = `${parts(volume.name).pool}/${clone}`;
+    return (
+      <ActionDialog
+        onClose={onClose}
+        action={{
+          title: `Clone ${full}`,
+          verb: 'Clone',
+          given: clone !== '' && clone,
+          fields: <TextField label="Name of the new volume" value={clone} onChange={setClone} required help="In the same pool" />,
+          plan: () => Promise.resolve({ would: [`${target} begins as ${full}, and is writable.`, 'The snapshot stays as it is, and can be deleted without harm to the clone.'] }),
+          cost: ['At first no space: it takes what is written to it.'],
+          run: () => answered(api.POST('/api/v1/volumes/{pool}/{volume}/snapshots/{snapshot}/clone', { params: { path }, body: { name: target } })),
+        }}
+      />
+    );
+  }
+  if (name === 'hold') {
+    const held = !snapshot.held;
+    return (
+      <ActionDialog
+        onClose={onClose}
+        action={{
+          title: held ? `Hold ${full}` : `Let go of ${full}`,
+          verb: held ? 'Hold' : 'Let go',
+          plan: () => Promise.resolve({ would: [held ? 'It cannot be deleted until somebody lets go of it.' : 'It can be deleted again.'] }),
+          run: () => answered(api.POST('/api/v1/volumes/{pool}/{volume}/snapshots/{snapshot}/hold', { params: { path }, body: { held } })),
+        }}
+      />
+    );
+  }
+  if (name === 'rollback') {
+    return (
+      <ActionDialog
+        onClose={onClose}
+        action={{
+          title: `Roll ${volume.name} back to ${snapshot.name}`,
+          verb: 'Roll back',
+          typed: volume.name,
+          plan: () => planned(api.POST('/api/v1/volumes/{pool}/{volume}/snapshots/{snapshot}/rollback', { params: dry })),
+          run: () => answered(api.POST('/api/v1/volumes/{pool}/{volume}/snapshots/{snapshot}/rollback', { params: { path } })),
+        }}
+      />
+    );
+  }
+  return (
+    <ActionDialog
+      onClose={onClose}
+      action={{
+        title: `Delete ${full}`,
+        verb: 'Delete',
+        typed: snapshot.name,
+        plan: () => planned(api.DELETE('/api/v1/volumes/{pool}/{volume}/snapshots/{snapshot}', { params: dry })),
+        run: () => answered(api.DELETE('/api/v1/volumes/{pool}/{volume}/snapshots/{snapshot}', { params: { path } })),
+      }}
+    />
+  );
+}

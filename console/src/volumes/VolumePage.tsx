@@ -1,0 +1,236 @@
+import { Button } from '@patternfly/react-core';
+import { useQuery } from '@tanstack/react-query';
+import { useState } from 'react';
+import { Link, useParams } from 'react-router-dom';
+import { answered, api, type Schemas, type Snapshot, type Volume } from '../api/client';
+import { useMirrors, useSite, useSnapshots, useVolume } from '../api/queries';
+import { useMay } from '../api/session';
+import { VerdictLabel } from '../mirrors/VerdictLabel';
+import { Loaded, PageFrame, Panel } from '../shell/PageFrame';
+import { DataTable, type Column } from '../table/DataTable';
+import { CopyLine } from '../words/CopyLine';
+import { Facts } from '../words/Facts';
+import { size } from '../words/quantities';
+import { Status } from '../words/Status';
+import { Ago } from '../words/Time';
+import { VolumeDialog, type VolumeActionName } from './VolumeDialogs';
+import { here, network } from './connect';
+import { writing } from './Volumes';
+
+export default function VolumePage() {
+  const params = useParams();
+  const name = `${params.pool}/${params.volume}`;
+  const volume = useVolume(name);
+  return (
+    <PageFrame title={name} above={<Link to="/volumes">Volumes</Link>}>
+      <Loaded query={volume} lines={8}>
+        {(found) => <Found volume={found} />}
+      </Loaded>
+    </PageFrame>
+  );
+}
+
+function Found({ volume }: { volume: Volume }) {
+  const may = useMay();
+  const timetables = useQuery({
+    queryKey: ['snapshot-schedules'],
+    queryFn: () => answered(api.GET('/api/v1/snapshot-schedules')),
+    refetchInterval: 60_000,
+  });
+  const timetable = timetables.data?.find((each) => each.volume === volume.name);
+  const [asked, setAsked] = useState<{ name: VolumeActionName; snapshot?: Snapshot } | null>(null);
+  const actions: [VolumeActionName, string, Schemas['AccessRole']][] = [
+    ['snapshot', 'Take a snapshot', 'operator'],
+    ['limits', 'Quota and reservation', 'operator'],
+    ['resize', 'Resize', 'administrator'],
+    ['delete', 'Delete', 'administrator'],
+  ];
+  return (
+    <>
+      <Panel
+        title="The volume"
+        actions={
+          <span className="button-row">
+            {actions
+              .filter(([, , role]) => may(role))
+              .map(([name, label]) => (
+                <Button key={name} size="sm" variant={name === 'delete' ? 'danger' : 'secondary'} onClick={() => setAsked({ name })}>
+                  {label}
+                </Button>
+              ))}
+          </span>
+        }
+      >
+        <p>
+          <Status tone={volume.quarantined?.length ? 'danger' : volume.warning ? 'warning' : 'neutral'}>{writing(volume)}</Status>
+        </p>
+        {volume.why && <p>{volume.why}</p>}
+        {volume.warning && <p>{volume.warning}</p>}
+        <Facts
+          facts={[
+            ['Size', size(volume.size_bytes)],
+            ['Data now', size(volume.referenced_bytes)],
+            ['Occupied with its snapshots', size(volume.occupied_bytes)],
+            ['Quota', volume.quota_bytes ? size(volume.quota_bytes) : null],
+            ['Reservation', volume.reserve_bytes ? size(volume.reserve_bytes) : null],
+            ['Grows by itself', volume.autogrow ? `up to ${size(volume.autogrow.to_bytes)}` : null],
+            ['Began as', volume.origin],
+            ['Side branches', volume.side_branches || null],
+            ['Damaged ranges', volume.quarantined?.length ? `${volume.quarantined.length}: reads of them fail until they are written whole` : null],
+            ['Snapshots by themselves', timetable && `${timetable.schedule}, ${timetable.retention} stay${timetable.why ? `; the last time: ${timetable.why}` : ''}`],
+            ['Pool', <Link key="pool" to={`/pools/${volume.name.split('/')[0]}`}>{volume.name.split('/')[0]}</Link>],
+          ]}
+        />
+        <MirrorsOf name={volume.name} />
+      </Panel>
+      <div className="two-columns">
+        <Connect volume={volume} />
+        <WhoMayOpen volume={volume} />
+      </div>
+      <Snapshots volume={volume} ask={(name, snapshot) => setAsked({ name, snapshot })} />
+      {asked && <VolumeDialog name={asked.name} volume={volume} snapshot={asked.snapshot} onClose={() => setAsked(null)} />}
+    </>
+  );
+}
+
+function MirrorsOf({ name }: { name: string }) {
+  const mirrors = useMirrors();
+  const here = mirrors.data?.filter((mirror) => mirror.name === name) ?? [];
+  if (here.length === 0) return null;
+  return (
+    <>
+      <h3>Mirrors</h3>
+      <ul className="needs">
+        {here.map((mirror) => (
+          <li key={mirror.id + mirror.role}>
+            <VerdictLabel mirror={mirror} />{' '}
+            <Link to={`/mirrors/${name}`}>{mirror.role === 'destination' ? `replica of ${mirror.source}` : `mirrored to ${mirror.destination}`}</Link>
+          </li>
+        ))}
+      </ul>
+    </>
+  );
+}
+
+function Connect({ volume }: { volume: Volume }) {
+  const site = useSite();
+  return (
+    <Panel title="How to connect">
+      <Loaded query={site}>
+        {(found) => (
+          <>
+            <h3>At the site’s own machine</h3>
+            {here(found, volume.name).map((line) => (
+              <CopyLine key={line.label} {...line} />
+            ))}
+            {found.nbd_address ? (
+              <>
+                <h3>From another machine, with the host’s files</h3>
+                {network(found.nbd_address, volume.name).map((line) => (
+                  <CopyLine key={line.label} {...line} />
+                ))}
+              </>
+            ) : (
+              <p className="quiet">Hosts on other machines are not served here: start the daemon with --nbd-listen.</p>
+            )}
+          </>
+        )}
+      </Loaded>
+    </Panel>
+  );
+}
+
+function WhoMayOpen({ volume }: { volume: Volume }) {
+  const hosts = volume.hosts ?? [];
+  const peers = volume.rights_of ?? [];
+  return (
+    <Panel title="Who may open it">
+      <ul className="bullets">
+        <li>Whoever may open the NBD socket at the site’s own machine.</li>
+        {hosts.map((host) => (
+          <li key={host.host}>
+            Host {host.host}
+            {host.read_only && ', to read only'}
+          </li>
+        ))}
+        {hosts.length === 0 && <li>No host over the network.</li>}
+        {peers.map((peer) => (
+          <li key={peer}>
+            Peer <Link to={`/peers/${peer}`}>{peer}</Link> may mirror it.
+          </li>
+        ))}
+        {peers.length === 0 && <li>No peer may mirror it.</li>}
+      </ul>
+      <p className="quiet">
+        Open now: {volume.writers ?? 0} connections that may write, {volume.readers ?? 0} that only read.
+      </p>
+    </Panel>
+  );
+}
+
+function Snapshots({ volume, ask }: { volume: Volume; ask: (name: VolumeActionName, snapshot: Snapshot) => void }) {
+  const snapshots = useSnapshots(volume.name);
+  const may = useMay();
+  const columns: Column<Snapshot>[] = [
+    {
+      title: 'Snapshot',
+      width: 24,
+      value: (snapshot) => snapshot.name,
+      cell: (snapshot) => (
+        <>
+          {snapshot.name}
+          <div className="quiet">
+            {[snapshot.held && 'held', snapshot.rotates && 'rotates', snapshot.on_main_line === false && 'side branch'].filter(Boolean).join(', ')}
+          </div>
+        </>
+      ),
+    },
+    { title: 'Data of', width: 16, value: (snapshot) => snapshot.created_at, cell: (snapshot) => <Ago at={snapshot.created_at} /> },
+    { title: 'Made by', width: 12, value: (snapshot) => snapshot.made_by, cell: (snapshot) => snapshot.made_by ?? '–' },
+    { title: 'Data', width: 12, right: true, value: (snapshot) => snapshot.referenced_bytes, cell: (snapshot) => size(snapshot.referenced_bytes) },
+    { title: 'Only here', width: 12, right: true, value: (snapshot) => snapshot.unique_bytes, cell: (snapshot) => size(snapshot.unique_bytes) },
+    {
+      title: 'Actions',
+      width: 24,
+      cell: (snapshot) => (
+        <span className="button-row">
+          {may('operator') && (
+            <Button variant="link" isInline onClick={() => ask('clone', snapshot)}>
+              Clone
+            </Button>
+          )}
+          {may('administrator') && (
+            <>
+              <Button variant="link" isInline onClick={() => ask('hold', snapshot)}>
+                {snapshot.held ? 'Let go' : 'Hold'}
+              </Button>
+              <Button variant="link" isInline onClick={() => ask('rollback', snapshot)}>
+                Roll back
+              </Button>
+              <Button variant="link" isInline isDanger onClick={() => ask('delete-snapshot', snapshot)}>
+                Delete
+              </Button>
+            </>
+          )}
+        </span>
+      ),
+    },
+  ];
+  return (
+    <Panel title="Snapshots">
+      <Loaded query={snapshots}>
+        {(list) => (
+          <DataTable
+            label={`Snapshots of ${volume.name}`}
+            rows={list}
+            columns={may('operator') ? columns : columns.slice(0, -1)}
+            rowKey={(snapshot) => snapshot.uuid}
+            sortedBy={1}
+            descending
+            empty="There are no snapshots yet."
+          />
+        )}
+      </Loaded>
+    </Panel>
+  );
+}
