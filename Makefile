@@ -3,7 +3,7 @@
 # scripts/install-test-tools.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-accel accel-faults test test-full soak bench bench-emulator bench-main-job bench-store bench-wire bench-link bench-codec bench-streams check doc
+.PHONY: help demo demo-accel demo-console console test-console accel-faults test test-full soak bench bench-emulator bench-main-job bench-store bench-wire bench-link bench-codec bench-streams check doc
 
 help:  ## Show this list.
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -13,6 +13,15 @@ demo:  ## Two sites on this machine: mirror a file system, kill one, take over a
 
 demo-accel:  ## The accelerator on one machine, in four network namespaces: curl and nginx over two boxes (root).
 	@scripts/demo-accel
+
+demo-console:  ## Three sites with mirrors in every state, for the web console: prints its address, user and password.
+	@scripts/demo-console
+
+console:  ## Build the web console into console/dist, which is committed (Node 20.19 or newer; nothing else needs it).
+	@scripts/build-console
+
+test-console:  ## The web console in chromium, against real daemons (Node 20.19 or newer). ARGS=story
+	@scripts/test-console $(ARGS)
 
 accel-faults:  ## What kills, damage and bad networks do to connections over the accelerator, as a table (root). ARGS=--full
 	@scripts/accel-faults $(ARGS)

@@ -1,0 +1,62 @@
+import { expect, test } from '@playwright/test';
+import { patched } from '../src/api/live';
+import type { SeenMirror } from '../src/api/queries';
+import { judge } from '../src/mirrors/verdict';
+import { rateOfOneConnection, rateOfWindow, windowFor } from '../src/peers/line';
+import { rateAt, readRate, readThrottle } from '../src/peers/throttle';
+import { duration, readDuration, readSize, size } from '../src/words/quantities';
+
+test('sizes and durations are those of the command line', () => {
+  expect(size(10 * 2 ** 30)).toBe('10.0 GiB');
+  expect(size(512)).toBe('512 B');
+  expect(size(null)).toBe('–');
+  expect([0.25, 42.4, 185, 7800, 273_600].map(duration)).toEqual(['0.25 s', '42 s', '3m05s', '2h10m', '3d04h']);
+  expect(['4096', '4k', '512M', '10G', '10GiB'].map(readSize)).toEqual([4096, 4096, 512 * 2 ** 20, 10 * 2 ** 30, 10 * 2 ** 30]);
+  expect(readSize('10GB')).toContain('10G');
+  expect(typeof readSize('1.5G')).toBe('string');
+  expect(['30s', '15m', '1h30m', '2d'].map(readDuration)).toEqual([30, 900, 5400, 172_800]);
+  expect(['', '0s', '30', 'soon'].every((text) => typeof readDuration(text) === 'string')).toBe(true);
+});
+
+test('of throttles by hours the last that fits holds', () => {
+  expect([readRate('4MB/s'), readRate('10Mbit/s'), readRate('512KiB/s'), readRate('unlimited')]).toEqual([4e6, 1.25e6, 524_288, null]);
+  const throttle = readThrottle('unlimited,08:00-18:00=1MB/s,sat+sun=unlimited,zone=Europe/Berlin');
+  expect(throttle.zone).toBe('Europe/Berlin');
+  expect([rateAt(throttle, 0, 7 * 60), rateAt(throttle, 0, 8 * 60), rateAt(throttle, 0, 18 * 60), rateAt(throttle, 5, 9 * 60)]).toEqual([null, 1e6, null, null]);
+  const night = readThrottle('4MB/s,fri@22:00-06:00=1MB/s');
+  expect([rateAt(night, 4, 21 * 60), rateAt(night, 4, 23 * 60), rateAt(night, 5, 5 * 60), rateAt(night, 5, 23 * 60)]).toEqual([4e6, 1e6, 1e6, 4e6]);
+  const week = readThrottle('4MB/s,mon-fri@08:00-18:00=1MB/s');
+  expect([rateAt(week, 4, 600), rateAt(week, 5, 600)]).toEqual([1e6, 4e6]);
+});
+
+const mirror = (more: Partial<SeenMirror>) =>
+  ({ name: 'p/v', id: 'x', role: 'destination', state: 'mirrored', source: 'a:p/v', destination: 'p/v', lag_seconds: 5, objective_seconds: 10, content_root: 'ab', seen: 1000, ...more }) as SeenMirror;
+
+test('green is what is proven, and only while the daemon is heard', () => {
+  expect(judge(mirror({}), 1000, false).tone).toBe('proven');
+  expect(judge(mirror({}), 7000, false).verdict).toBe('late');
+  expect(judge(mirror({}), 1000, true).verdict).toBe('unknown');
+  expect(judge(mirror({ objective_seconds: null }), 1000, false).tone).toBe('neutral');
+  expect(judge(mirror({ content_root: null }), 1000, false).tone).toBe('neutral');
+  expect(judge(mirror({ lag_seconds: null }), 1000, false).tone).toBe('neutral');
+  expect(judge(mirror({ state: 'quiesced', lag_seconds: 500 }), 1000, false).verdict).toBe('attention');
+  expect(judge(mirror({ role: 'source', lag_seconds: null }), 1000, false).tone).toBe('neutral');
+  expect(judge(mirror({ why: 'the peer does not answer' }), 1000, false).tone).toBe('warning');
+  for (const state of ['uninitialized', 'initializing', 'broken-off', 'quiesced'] as const) {
+    expect(judge(mirror({ state }), 1000, false).tone).not.toBe('proven');
+  }
+});
+
+test('events change a list in its place', () => {
+  const list = [{ id: '1', v: 1 }, { id: '2', v: 1 }, { id: '3', v: 1 }];
+  const changes = new Map<string, Record<string, unknown> | null>([['2', { id: '2', v: 2 }], ['3', null], ['4', { id: '4', v: 1 }]]);
+  expect(patched(list, 'peer', changes)).toEqual([{ id: '1', v: 1 }, { id: '2', v: 2 }, { id: '4', v: 1 }]);
+});
+
+test('a line, by arithmetic', () => {
+  const line = { rateBits: 45e6, rttSeconds: 0.1, loss: 0 };
+  expect(windowFor(line)).toBe(562_500);
+  expect(rateOfWindow(65_536, 0.1)).toBeCloseTo(5.24e6, -4);
+  expect(rateOfOneConnection(line)).toBe(45e6);
+  expect(rateOfOneConnection({ rateBits: 155e6, rttSeconds: 0.1, loss: 0.001 })).toBeLessThan(10e6);
+});

@@ -1,0 +1,100 @@
+import AxeBuilder from '@axe-core/playwright';
+import { mkdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { expect, test, type Page } from '@playwright/test';
+import { Demo } from './demo';
+import { complaints, gone, logIn, scratch } from './sites';
+
+const PAGES: [string, string][] = [
+  ['overview', '/'],
+  ['mirrors', '/mirrors'],
+  ['mirror', '/mirrors/vault/mail'],
+  ['mirror-late', '/mirrors/vault/orders'],
+  ['mirror-first-copy', '/mirrors/vault/archive'],
+  ['mirror-broken-off', '/mirrors/vault/files'],
+  ['mirror-overtaken', '/mirrors/vault/ledger'],
+  ['volumes', '/volumes'],
+  ['volume', '/volumes/vault/ledger'],
+  ['pools', '/pools'],
+  ['pool', '/pools/vault'],
+  ['peers', '/peers'],
+  ['peer', '/peers/north'],
+  ['calculator', '/calculator'],
+  ['accelerator', '/accelerator'],
+  ['alarms', '/alarms'],
+  ['events', '/events'],
+  ['audit', '/audit'],
+  ['create', '/create'],
+  ['create-original', '/create/original'],
+  ['create-replica', '/create/replica'],
+  ['create-pool', '/create/pool'],
+  ['create-volume', '/create/volume'],
+  ['nowhere', '/mirrors/vault/none'],
+];
+
+const PICTURES = process.env.PICTURES ?? join(import.meta.dirname, '../test-results/pictures');
+
+let root: string;
+let demo: Demo;
+test.beforeAll(async () => {
+  test.setTimeout(240_000);
+  root = scratch();
+  demo = await new Demo().start(root);
+});
+test.afterAll(async () => {
+  await demo.stop();
+  gone(root);
+});
+
+async function wrongFor(page: Page): Promise<string[]> {
+  const found = await new AxeBuilder({ page }).withTags(['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa']).analyze();
+  return found.violations
+    .filter((violation) => violation.impact === 'serious' || violation.impact === 'critical')
+    .flatMap((violation) => violation.nodes.map((node) => `${violation.id}: ${node.html.slice(0, 200)} ${node.failureSummary ?? ''}`));
+}
+
+const LOOKS = [
+  { name: 'light', size: { width: 1280, height: 900 }, scheme: 'light' },
+  { name: 'dark', size: { width: 1280, height: 900 }, scheme: 'dark' },
+  { name: 'phone', size: { width: 390, height: 844 }, scheme: 'light' },
+] as const;
+
+for (const look of LOOKS) {
+  test(`every page: no complaint of browser or axe, ${look.name}`, async ({ browser }) => {
+    const context = await browser.newContext({ ignoreHTTPSErrors: true, viewport: look.size, colorScheme: look.scheme, reducedMotion: 'reduce' });
+    const page = await context.newPage();
+    const site = demo.sites.get('south')!;
+    mkdirSync(join(PICTURES, look.name), { recursive: true });
+    await page.goto(site.url);
+    await expect(page.getByLabel('Password')).toBeVisible();
+    const bad: string[] = await wrongFor(page);
+    await page.screenshot({ path: join(PICTURES, look.name, 'login.png') });
+    await logIn(page, site.url, 'admin', site.password);
+    // To have asked who one is before the login is answered with 401, which the browser notes.
+    const said = complaints(page);
+    for (const [name, path] of PAGES) {
+      await page.goto(site.url + path);
+      await expect(page.getByRole('heading', { level: 1 })).toBeVisible();
+      await page.waitForFunction(() => !document.querySelector('[aria-busy="true"]'));
+      await page.waitForTimeout(400);
+      bad.push(...(await wrongFor(page)).map((line) => `${name}, ${look.name}: ${line}`));
+      const wide = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
+      if (wide > 1) bad.push(`${name}, ${look.name}: ${wide} pixels too wide`);
+      await page.screenshot({ path: join(PICTURES, look.name, `${name}.png`) });
+      // The page scrolls inside its frame: all of it, for whoever looks.
+      const height = await page.evaluate(() => (document.getElementById('main')?.scrollHeight ?? 0) + 120);
+      await page.setViewportSize({ width: look.size.width, height: Math.max(look.size.height, Math.min(height, 4000)) });
+      await page.screenshot({ path: join(PICTURES, look.name, `${name}-all.png`) });
+      await page.setViewportSize(look.size);
+    }
+    // A dialog, too.
+    await page.goto(`${site.url}/mirrors/vault/mail`);
+    await page.getByRole('button', { name: 'Break (take over)' }).click();
+    await expect(page.locator('.plan li').first()).toBeVisible();
+    bad.push(...(await wrongFor(page)).map((line) => `dialog, ${look.name}: ${line}`));
+    await page.screenshot({ path: join(PICTURES, look.name, 'dialog.png') });
+    expect(bad).toEqual([]);
+    expect(said).toEqual([]);
+    await context.close();
+  });
+}
