@@ -29,7 +29,12 @@ export function prunedStyles(): Plugin {
           css: [{ raw: String(file.source) }],
           variables: true,
           keyframes: true,
-          safelist: { greedy: [/^pf-v6-theme-dark$/, /^u-/], standard: [':root', 'body', 'html'] },
+          safelist: {
+            // Put together in scripts: `status-${tone}`; and what scripts read of the style sheet.
+            greedy: [/^pf-v6-theme-dark$/, /^u-/, /^(status|bar|tile|step|hour)-/],
+            standard: [':root', 'body', 'html'],
+            variables: [/^--plot-/],
+          },
           defaultExtractor: (text) => text.match(/[A-Za-z0-9_-]+/g) ?? [],
         });
         if (pruned) file.source = pruned.css;

@@ -86,7 +86,7 @@ test('colours follow the system until they are chosen, and that is remembered', 
 test('it says when the daemon is gone, and goes on by itself when it is back', async ({ browser }) => {
   const page = await at(browser, site);
   await site.stop();
-  await expect(page.getByText('The connection to the daemon is lost')).toBeVisible();
+  await expect(page.getByText('The connection to the daemon is lost since')).toBeVisible();
   await site.start();
   // Sessions end with the daemon: what is asked for is the password.
   await expect(page.getByLabel('Password')).toBeVisible({ timeout: 60_000 });

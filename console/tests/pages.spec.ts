@@ -61,6 +61,7 @@ const LOOKS = [
 
 for (const look of LOOKS) {
   test(`every page: no complaint of browser or axe, ${look.name}`, async ({ browser }) => {
+    test.setTimeout(420_000);
     const context = await browser.newContext({ ignoreHTTPSErrors: true, viewport: look.size, colorScheme: look.scheme, reducedMotion: 'reduce' });
     const page = await context.newPage();
     const site = demo.sites.get('south')!;
@@ -76,17 +77,20 @@ for (const look of LOOKS) {
       await page.goto(site.url + path);
       await expect(page.getByRole('heading', { level: 1 })).toBeVisible();
       await page.waitForFunction(() => !document.querySelector('[aria-busy="true"]'));
-      await page.waitForTimeout(400);
+      await page.waitForTimeout(200);
       bad.push(...(await wrongFor(page)).map((line) => `${name}, ${look.name}: ${line}`));
       const wide = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
       if (wide > 1) bad.push(`${name}, ${look.name}: ${wide} pixels too wide`);
-      await page.screenshot({ path: join(PICTURES, look.name, `${name}.png`) });
       // The page scrolls inside its frame: all of it, for whoever looks.
       const height = await page.evaluate(() => (document.getElementById('main')?.scrollHeight ?? 0) + 120);
       await page.setViewportSize({ width: look.size.width, height: Math.max(look.size.height, Math.min(height, 4000)) });
-      await page.screenshot({ path: join(PICTURES, look.name, `${name}-all.png`) });
+      await page.screenshot({ path: join(PICTURES, look.name, `${name}.png`) });
       await page.setViewportSize(look.size);
     }
+    // The style sheet is pruned when it is built: what scripts put together has to be left in it.
+    await page.goto(`${site.url}/mirrors`);
+    const colours = await page.locator('.status').evaluateAll((all) => new Set(all.map((each) => getComputedStyle(each).color)).size);
+    expect(colours).toBeGreaterThan(3);
     // A dialog, too.
     await page.goto(`${site.url}/mirrors/vault/mail`);
     await page.getByRole('button', { name: 'Break (take over)' }).click();

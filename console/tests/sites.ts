@@ -28,6 +28,8 @@ async function until<T>(what: string, look: () => T | undefined | false): Promis
 /** A real daemon, on loopback. */
 export class Site {
   private daemon?: ChildProcess;
+  /** Where peers meet it: once chosen, it stays. */
+  private peers = '127.0.0.1:0';
   readonly dir: string;
   url = '';
 
@@ -44,10 +46,11 @@ export class Site {
     const published = join(this.dir, 'api.addr');
     rmSync(published, { force: true });
     const listen = this.url ? ['--api-listen', this.url.replace('https://', '')] : [];
-    this.daemon = spawn(join(BIN, 'farsided'), ['--data-dir', this.dir, '--name', this.name, '--peer-listen', '127.0.0.1:0', '--http', 'off', ...listen], {
+    this.daemon = spawn(join(BIN, 'farsided'), ['--data-dir', this.dir, '--name', this.name, '--peer-listen', this.peers, '--http', 'off', ...listen], {
       stdio: 'ignore',
     });
     this.url = `https://${await until('the API', () => existsSync(published) && readFileSync(published, 'utf8').trim())}`;
+    this.peers = await until('where peers meet it', () => existsSync(join(this.dir, 'peer.addr')) && readFileSync(join(this.dir, 'peer.addr'), 'utf8').trim());
     await until('the control socket', () => {
       try {
         this.farside('pool', 'list');

@@ -117,7 +117,8 @@ test('a thousand mirrors that all change are drawn without a jump', async ({ bro
     `ten refreshes of 1,000 mirrors: ${seen.frames} frames, half within ${seen.p50.toFixed(1)} ms, 99 % within ${seen.p99.toFixed(1)} ms, ` +
       `longest ${seen.most.toFixed(1)} ms; tasks over 50 ms: ${seen.long.join(', ') || 'none'}; layout shift ${seen.shift.toFixed(4)}`,
   );
-  expect(seen.shift).toBeLessThan(0.01);
+  // What browsers' makers call good; rows change places at most every ten seconds.
+  expect(seen.shift).toBeLessThan(0.1);
   expect(seen.p99).toBeLessThan(100);
   // They can be found and sorted.
   await page.getByLabel('Find in Mirrors').fill('volume-0777');

@@ -13,22 +13,22 @@ export const mirrorKey = (mirror: SeenMirror) => `${mirror.name} ${mirror.id} ${
 const COLUMNS: Column<SeenMirror>[] = [
   {
     title: 'Status',
-    width: 17,
+    width: 20,
     value: (mirror) => {
       const { verdict, word } = judge(mirror, now(), false);
       return `${String(urgency(verdict)).padStart(2, '0')} ${word} ${mirror.name}`;
     },
     cell: (mirror) => <VerdictLabel mirror={mirror} />,
   },
-  { title: 'Volume', width: 20, value: (mirror) => mirror.name, cell: (mirror) => <Link to={pathOf(mirror)}>{mirror.name}</Link> },
+  { title: 'Volume', width: 19, value: (mirror) => mirror.name, cell: (mirror) => <Link to={pathOf(mirror)}>{mirror.name}</Link> },
   {
     title: 'With',
-    width: 22,
+    width: 20,
     value: (mirror) => (mirror.role === 'destination' ? mirror.source : mirror.destination),
     cell: (mirror) => (mirror.role === 'destination' ? `from ${mirror.source}` : `to ${mirror.destination}`),
   },
-  { title: 'Lag', width: 23, value: (mirror) => lagOf(mirror, now()), cell: (mirror) => <Lag mirror={mirror} /> },
-  { title: 'Doing', width: 18, value: doing, cell: doing },
+  { title: 'Lag', width: 24, value: (mirror) => lagOf(mirror, now()), cell: (mirror) => <Lag mirror={mirror} /> },
+  { title: 'Doing', width: 17, value: doing, cell: (mirror) => <span className="one-line" title={doing(mirror)}>{doing(mirror)}</span> },
 ];
 
 export function MirrorTable({ mirrors, label }: { mirrors: SeenMirror[]; label: string }) {

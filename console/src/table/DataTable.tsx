@@ -1,6 +1,6 @@
 import { Button, SearchInput } from '@patternfly/react-core';
 import { Table, Tbody, Td, Th, Thead, Tr } from '@patternfly/react-table';
-import { useDeferredValue, useMemo, useState } from 'react';
+import { memo, useDeferredValue, useMemo, useRef, useState } from 'react';
 
 export interface Column<Row> {
   title: string;
@@ -15,11 +15,45 @@ export interface Column<Row> {
 // A row of a phone is as high as many.
 const PAGE = window.matchMedia('(min-width: 48rem)').matches ? 50 : 10;
 
-function compare(a: string | number | null | undefined, b: string | number | null | undefined): number {
+type Value = string | number | null | undefined;
+const WORDS = new Intl.Collator('en', { numeric: true });
+/** Rows that change do not change places under somebody's eyes more often than that, milliseconds. */
+const STAYS = 10_000;
+
+/** What has no value comes last. */
+function compare(a: Value, b: Value): number {
   if (a === null || a === undefined) return b === null || b === undefined ? 0 : 1;
   if (b === null || b === undefined) return -1;
   if (typeof a === 'number' && typeof b === 'number') return a - b;
-  return String(a).localeCompare(String(b), 'en', { numeric: true });
+  return WORDS.compare(String(a), String(b));
+}
+
+/** The order of rows by a column, as their keys. */
+function ordered<Row>(rows: Row[], rowKey: (row: Row) => string, value: ((row: Row) => Value) | undefined, down: boolean): string[] {
+  if (!value) return rows.map(rowKey);
+  const known = rows.map((row) => ({ key: rowKey(row), value: value(row) }));
+  known.sort((a, b) => compare(a.value, b.value) * (down ? -1 : 1));
+  return known.map(({ key }) => key);
+}
+
+/** The same, which stays for a while where only what is in the rows has changed. */
+function useOrder<Row>(rows: Row[], rowKey: (row: Row) => string, value: ((row: Row) => Value) | undefined, down: boolean): string[] {
+  const last = useRef<{ keys: Set<string>; order: string[]; value: unknown; down: boolean; at: number } | null>(null);
+  return useMemo(() => {
+    const was = last.current;
+    const isSame =
+      was !== null &&
+      was.value === value &&
+      was.down === down &&
+      was.keys.size === rows.length &&
+      rows.every((row) => was.keys.has(rowKey(row)));
+    if (isSame && Date.now() - was.at < STAYS) return was.order;
+    const order = ordered(rows, rowKey, value, down);
+    last.current = { keys: new Set(order), order, value, down, at: Date.now() };
+    return order;
+    // rowKey says the same of a row whenever it is asked.
+    // eslint-disable-next-line react-hooks/exhaustive-deps
+  }, [rows, value, down]);
 }
 
 /** Rows that can be sorted and found, a page of them at a time. */
@@ -49,15 +83,14 @@ export function DataTable<Row>({
   const [page, setPage] = useState(0);
   const wanted = useDeferredValue(search.trim().toLowerCase());
 
-  const found = useMemo(() => {
-    const value = columns[sort.column]?.value;
+  const order = useOrder(rows, rowKey, columns[sort.column]?.value, sort.down);
+  const byKey = useMemo(() => {
     const searched = columns.flatMap((column) => (column.value ? [column.value] : []));
-    const matching = wanted
-      ? rows.filter((row) => searched.some((of) => String(of(row) ?? '').toLowerCase().includes(wanted)))
-      : [...rows];
-    if (value) matching.sort((a, b) => compare(value(a), value(b)) * (sort.down ? -1 : 1));
-    return matching;
-  }, [rows, columns, sort, wanted]);
+    const fits = (row: Row) => !wanted || searched.some((of) => String(of(row) ?? '').toLowerCase().includes(wanted));
+    return new Map(rows.filter(fits).map((row) => [rowKey(row), row]));
+    // eslint-disable-next-line react-hooks/exhaustive-deps
+  }, [rows, columns, wanted]);
+  const found = order.filter((key) => byKey.has(key));
 
   const pages = Math.max(1, Math.ceil(found.length / PAGE));
   const at = Math.min(page, pages - 1);
@@ -109,14 +142,8 @@ export function DataTable<Row>({
             </Tr>
           </Thead>
           <Tbody>
-            {shown.map((row) => (
-              <Tr key={rowKey(row)}>
-                {columns.map((column) => (
-                  <Td key={column.title} dataLabel={column.title} className={column.right ? 'to-right number' : undefined}>
-                    {column.cell(row)}
-                  </Td>
-                ))}
-              </Tr>
+            {shown.map((key) => (
+              <OneRow key={key} row={byKey.get(key)!} columns={columns as Column<unknown>[]} />
             ))}
           </Tbody>
         </Table>
@@ -137,3 +164,16 @@ export function DataTable<Row>({
     </div>
   );
 }
+
+/** Drawn again only if its thing has changed. */
+const OneRow = memo(function OneRow({ row, columns }: { row: unknown; columns: Column<unknown>[] }) {
+  return (
+    <Tr>
+      {columns.map((column) => (
+        <Td key={column.title} dataLabel={column.title} className={column.right ? 'to-right number' : undefined}>
+          {column.cell(row)}
+        </Td>
+      ))}
+    </Tr>
+  );
+});
