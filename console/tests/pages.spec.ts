@@ -89,6 +89,7 @@ for (const look of LOOKS) {
     }
     // The style sheet is pruned when it is built: what scripts put together has to be left in it.
     await page.goto(`${site.url}/mirrors`);
+    await expect(page.locator('.status').first()).toBeVisible();
     const colours = await page.locator('.status').evaluateAll((all) => new Set(all.map((each) => getComputedStyle(each).color)).size);
     expect(colours).toBeGreaterThan(3);
     // A dialog, too.

@@ -88,8 +88,10 @@ test('a thousand mirrors that all change are drawn without a jump', async ({ bro
     new PerformanceObserver((list) => {
       for (const entry of list.getEntries()) shift += (entry as unknown as { value: number }).value;
     }).observe({ type: 'layout-shift', buffered: false });
+    // Not the task in which the test's own data arrive.
+    const began = performance.now();
     new PerformanceObserver((list) => {
-      for (const entry of list.getEntries()) long.push(Math.round(entry.duration));
+      for (const entry of list.getEntries()) if (entry.startTime > began) long.push(Math.round(entry.duration));
     }).observe({ type: 'longtask' });
     const gaps: number[] = [];
     let last = performance.now();

@@ -7,6 +7,7 @@ import { useMay } from '../api/session';
 import { ActionDialog } from '../plan/ActionDialog';
 import { Loaded, PageFrame, Panel } from '../shell/PageFrame';
 import { DataTable, type Column } from '../table/DataTable';
+import { sentence } from '../words/sentence';
 import { Status } from '../words/Status';
 import { Ago } from '../words/Time';
 
@@ -37,8 +38,8 @@ export default function Alarms() {
       value: (alarm) => alarm.message,
       cell: (alarm) => (
         <>
-          {alarm.message}
-          <div className="quiet">{alarm.hint}</div>
+          {sentence(alarm.message)}
+          <div className="quiet">{sentence(alarm.hint)}</div>
         </>
       ),
     },

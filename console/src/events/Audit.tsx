@@ -12,7 +12,7 @@ import { Ago } from '../words/Time';
 type Entry = Schemas['AuditEntry'];
 
 const asked = (entry: Entry) => `${entry.method} ${entry.path.replace('/api/v1', '')}`;
-const sent = (entry: Entry) => (entry.request === null || entry.request === undefined ? '' : JSON.stringify(entry.request));
+const sent = (entry: Entry) => (entry.request === null || entry.request === undefined ? '' : JSON.stringify(entry.request, (_key, value: unknown) => (value === null ? undefined : value)));
 
 const COLUMNS: Column<Entry>[] = [
   { title: 'When', width: 13, value: (entry) => entry.id, cell: (entry) => <Ago at={entry.at} /> },

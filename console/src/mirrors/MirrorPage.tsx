@@ -18,6 +18,9 @@ import { BothSides } from './BothSides';
 import { Timeline } from './Timeline';
 import { Lag, useJudge } from './VerdictLabel';
 
+/** What brings a mirror to where it should be. */
+const GOES_ON: ActionName[] = ['initialize', 'update', 'resume', 'resync'];
+
 export default function MirrorPage() {
   const { pool, volume } = useParams();
   const name = `${pool}/${volume}`;
@@ -66,11 +69,11 @@ function State({ mirror }: { mirror: SeenMirror }) {
       title={mirror.role === 'destination' ? `Replica of ${mirror.source}` : `Original of ${mirror.destination}`}
       actions={
         <span className="button-row">
-          {actions.map((name, index) => (
+          {actions.map((name) => (
             <Button
               key={name}
               size="sm"
-              variant={name === 'delete' || name === 'release' ? 'danger' : index === 0 ? 'primary' : 'secondary'}
+              variant={name === 'delete' || name === 'release' ? 'danger' : GOES_ON.includes(name) ? 'primary' : 'secondary'}
               onClick={() => setAction(name)}
             >
               {LABELS[name]}

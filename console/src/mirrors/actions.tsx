@@ -65,7 +65,7 @@ export function possible(mirror: SeenMirror): ActionName[] {
     case 'quiesced':
       return ['resume', 'break', 'swap', 'drill', 'set', 'delete'];
     default:
-      return [...(running ? (['abort'] as const) : (['update'] as const)), 'break', 'swap', 'drill', 'quiesce', 'set', 'delete'];
+      return [...(running ? [] : (['update'] as const)), 'break', 'swap', 'drill', ...(running ? (['abort'] as const) : []), 'quiesce', 'set', 'delete'];
   }
 }
 

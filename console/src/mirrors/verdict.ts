@@ -2,6 +2,7 @@ import type { Mirror } from '../api/client';
 import type { SeenMirror } from '../api/queries';
 import type { Tone } from '../words/Status';
 import { age } from '../words/quantities';
+import { sentence } from '../words/sentence';
 
 /** How a mirror is, in the order of who needs a person first. */
 export type Verdict =
@@ -36,7 +37,7 @@ export function lagOf(mirror: SeenMirror, now: number): number | null {
  * age was measured, and which is within its objective at this moment, while the daemon is heard.
  */
 export function judge(mirror: SeenMirror, now: number, lost: boolean): Judged {
-  const say = (verdict: Verdict, tone: Tone, word: string, why: string): Judged => ({ verdict, tone, word, why });
+  const say = (verdict: Verdict, tone: Tone, word: string, why: string): Judged => ({ verdict, tone, word, why: sentence(why) });
   const overtaken = mirror.overtaken;
   if (overtaken) {
     return say(
@@ -71,7 +72,7 @@ export function judge(mirror: SeenMirror, now: number, lost: boolean): Judged {
   const lag = lagOf(mirror, now);
   const objective = mirror.objective_seconds;
   if (lag !== null && objective && lag > objective) {
-    return say('late', 'danger', 'Late', `The data is ${age(lag)} old; at most ${age(objective)} was agreed.${mirror.why ? ` ${mirror.why}` : ''}`);
+    return say('late', 'danger', 'Late', `The data is ${age(lag)} old; at most ${age(objective)} was agreed.${mirror.why ? ` ${sentence(mirror.why)}` : ''}`);
   }
   if (mirror.why) return say('attention', 'warning', 'Held up', mirror.why);
   if (lag === null || !mirror.content_root) return say('unknown', 'neutral', 'Not known', 'How old the data is, is not known.');

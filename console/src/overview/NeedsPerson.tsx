@@ -4,6 +4,7 @@ import type { Alarm, Schemas } from '../api/client';
 import type { SeenMirror } from '../api/queries';
 import { useJudge } from '../mirrors/VerdictLabel';
 import { needsPerson, pathOf, urgency } from '../mirrors/verdict';
+import { sentence } from '../words/sentence';
 import { Status, type Tone } from '../words/Status';
 
 const SHOWN = 8;
@@ -17,7 +18,7 @@ interface Item {
 }
 
 /** The daemon's own warnings name its alarms, too, which are here already. */
-const isAlarm = (sentence: string) => /^alarm \d+ \(/.test(sentence);
+const isAlarm = (warning: string) => /^alarm \d+ \(/.test(warning);
 
 /** What is wrong and does not mend itself: by what it is about, what is graver first. */
 export function NeedsPerson({ site, mirrors, alarms }: { site: Schemas['SiteStatus']; mirrors: SeenMirror[]; alarms: Alarm[] }) {
@@ -38,8 +39,8 @@ export function NeedsPerson({ site, mirrors, alarms }: { site: Schemas['SiteStat
     const page = alarm.subject.includes('/') ? `/mirrors/${alarm.subject}` : '/alarms';
     note(alarm.subject, <Link to={page}>{alarm.subject}</Link>, isCritical ? 'danger' : 'warning', isCritical ? 0 : 50, alarm.message, alarm.hint);
   }
-  for (const sentence of site.reasons ?? []) note(sentence, 'Site', 'danger', 30, sentence);
-  for (const sentence of site.warnings ?? []) if (!isAlarm(sentence)) note(sentence, 'Site', 'warning', 60, sentence);
+  for (const reason of site.reasons ?? []) note(reason, 'Site', 'danger', 30, reason);
+  for (const warning of site.warnings ?? []) if (!isAlarm(warning)) note(warning, 'Site', 'warning', 60, warning);
 
   const sorted = [...items.entries()].sort(([, a], [, b]) => a.order - b.order);
   if (sorted.length === 0) {
@@ -51,8 +52,8 @@ export function NeedsPerson({ site, mirrors, alarms }: { site: Schemas['SiteStat
         {sorted.slice(0, SHOWN).map(([about, item]) => (
           <li key={about}>
             <Status tone={item.tone}>{item.what}</Status>
-            <p>{item.why}</p>
-            {item.hint && <p className="quiet">{item.hint}</p>}
+            <p>{sentence(item.why)}</p>
+            {item.hint && <p className="quiet">{sentence(item.hint)}</p>}
           </li>
         ))}
       </ul>

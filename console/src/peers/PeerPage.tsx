@@ -71,7 +71,7 @@ function Session({ peer }: { peer: PeerStatus }) {
           ['Address', peer.address ?? 'it dials this site'],
           ['RTT', milliseconds(peer.rtt_seconds)],
           ['Sent, received', `${size(peer.sent_bytes)}, ${size(peer.received_bytes)} since the daemon started`],
-          ['Its clock', peer.clock_ahead_seconds !== null && peer.clock_ahead_seconds !== undefined ? `${milliseconds(peer.clock_ahead_seconds)} ahead of this site’s` : null],
+          ['Its clock', peer.clock_ahead_seconds !== null && peer.clock_ahead_seconds !== undefined ? `${milliseconds(Math.abs(peer.clock_ahead_seconds))} ${peer.clock_ahead_seconds < 0 ? 'behind' : 'ahead of'} this site’s` : null],
           ['Paired', peer.paired_at && <Ago key="paired" at={peer.paired_at} />],
           ['Identity', <code key="id">{peer.id}</code>],
           ['Committed rate (CIR)', link?.rate_bytes_per_second ? rate(link.rate_bytes_per_second) : null],

@@ -1,12 +1,12 @@
-import { Alert, Button, Form, Modal, ModalBody, ModalFooter, ModalHeader } from '@patternfly/react-core';
+import { Alert, Button, Form, Modal, ModalBody, ModalFooter, ModalHeader, Skeleton } from '@patternfly/react-core';
 import { useQuery, useQueryClient } from '@tanstack/react-query';
 import { useState } from 'react';
 import type { Plan } from '../api/client';
 import { readAgain } from '../api/queries';
 import { TextField } from '../forms/fields';
-import { Skeleton } from '@patternfly/react-core';
 import { FailureNote } from '../words/FailureNote';
 import { duration, size } from '../words/quantities';
+import { sentence } from '../words/sentence';
 
 /** What would happen: from the API where it has a plan for it, else what is known here. */
 export type Foreseen = Plan | { would: string[] };
@@ -141,7 +141,7 @@ function PlanSentences({ plan }: { plan: Foreseen }) {
   ].filter(Boolean);
   return (
     <>
-      {plan.refused && <Alert isInline variant="warning" title="As things stand it would be refused">{plan.refused}</Alert>}
+      {plan.refused && <Alert isInline variant="warning" title="As things stand it would be refused">{sentence(plan.refused)}</Alert>}
       <Sentences of={plan.would} />
       {kept.length > 0 && <p>{kept.join(', ')}.</p>}
       {plan.lost.length > 0 ? (
@@ -159,8 +159,8 @@ function PlanSentences({ plan }: { plan: Foreseen }) {
 
 const Sentences = ({ of }: { of: string[] }) => (
   <ul>
-    {of.map((sentence) => (
-      <li key={sentence}>{sentence}</li>
+    {of.map((text) => (
+      <li key={text}>{sentence(text)}</li>
     ))}
   </ul>
 );

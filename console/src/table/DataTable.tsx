@@ -59,7 +59,7 @@ function useOrder<Row>(rows: Row[], rowKey: (row: Row) => string, value: ((row: 
 /** Rows that can be sorted and found, a page of them at a time. */
 export function DataTable<Row>({
   label,
-  rows,
+  rows: given,
   columns,
   rowKey,
   sortedBy = 0,
@@ -78,6 +78,8 @@ export function DataTable<Row>({
   tools?: React.ReactNode;
   searchable?: boolean;
 }) {
+  // Drawn bit by bit: whoever types or scrolls goes first.
+  const rows = useDeferredValue(given);
   const [sort, setSort] = useState({ column: sortedBy, down: descending });
   const [search, setSearch] = useState('');
   const [page, setPage] = useState(0);

@@ -11,6 +11,7 @@ import { DataTable, type Column } from '../table/DataTable';
 import { CopyLine } from '../words/CopyLine';
 import { Facts } from '../words/Facts';
 import { size } from '../words/quantities';
+import { sentence } from '../words/sentence';
 import { Status } from '../words/Status';
 import { Ago } from '../words/Time';
 import { VolumeDialog, type VolumeActionName } from './VolumeDialogs';
@@ -64,8 +65,8 @@ function Found({ volume }: { volume: Volume }) {
         <p>
           <Status tone={volume.quarantined?.length ? 'danger' : volume.warning ? 'warning' : 'neutral'}>{writing(volume)}</Status>
         </p>
-        {volume.why && <p>{volume.why}</p>}
-        {volume.warning && <p>{volume.warning}</p>}
+        {volume.why && <p>{sentence(volume.why)}</p>}
+        {volume.warning && <p>{sentence(volume.warning)}</p>}
         <Facts
           facts={[
             ['Size', size(volume.size_bytes)],

@@ -102,7 +102,7 @@ pub(crate) fn control(site: Arc<Site>, requests: TaskTracker) -> Router {
     document::keep(description);
     let gate = middleware::from_fn_with_state(Arc::clone(&site), gate::gate);
     let audit = middleware::from_fn_with_state(Arc::clone(&site), audit::audited);
-    let routes = Router::from(routes).merge(console::routes());
+    let routes = routes.merge(console::routes());
     let routes = routes.fallback(unknown).with_state(site).layer(audit).layer(gate);
     routes.layer(middleware::from_fn(to_its_end)).layer(middleware::from_fn(attend))
 }
