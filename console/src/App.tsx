@@ -25,8 +25,13 @@ const Create = lazy(() => import('./create/Create'));
 /** Every page belongs to the one site whose daemon serves it. A view of several sites would stand above this. */
 export function App() {
   const session = useSession();
-  if (session.error) return <main className="login"><FailureNote error={session.error} /></main>;
-  if (session.data === undefined) return null;
+  if (session.data === undefined) {
+    return session.error ? (
+      <main className="login">
+        <FailureNote error={session.error} />
+      </main>
+    ) : null;
+  }
   if (session.data === null) {
     return (
       <Suspense fallback={null}>

@@ -17,6 +17,8 @@ export const useSession = () =>
       }
     },
     staleTime: Infinity,
+    // Nothing is shown yet, or no more: it goes on as soon as the daemon answers.
+    refetchInterval: (query) => (query.state.error ? 3_000 : false),
   });
 
 /** Somebody else, or nobody: what was read as the one before is forgotten. */
