@@ -8,7 +8,7 @@ import { count, milliseconds, percent, size } from '../words/quantities';
 import { Status } from '../words/Status';
 import { Ago } from '../words/Time';
 
-type Status_ = Schemas['AcceleratorStatus'];
+type AcceleratorStatus = Schemas['AcceleratorStatus'];
 type Connection = Schemas['AcceleratedConnection'];
 type Policy = Schemas['AcceleratorPolicy'];
 type Application = Schemas['AcceleratedApplication'];
@@ -34,7 +34,7 @@ export default function Accelerator() {
   );
 }
 
-function On({ status }: { status: Status_ }) {
+function On({ status }: { status: AcceleratorStatus }) {
   const connections = useQuery({
     queryKey: ['accelerator', 'connections'],
     queryFn: () => answered(api.GET('/api/v1/accelerator/connections')),
@@ -60,7 +60,7 @@ function On({ status }: { status: Status_ }) {
           facts={[
             ['Optimised connections', `${count(status.optimized_connections)} now, ${count(status.taken_connections)} in all`],
             ['Passed through', count(status.passed_through_connections)],
-            ['Savings', `${size(status.original_bytes)} became ${size(status.wire_bytes)} on the link: ${saved(status.original_bytes, status.wire_bytes)} saved`],
+            ['Savings', `${size(status.original_bytes)} became ${size(status.wire_bytes)} on the link${status.original_bytes > status.wire_bytes ? `: ${saved(status.original_bytes, status.wire_bytes)} saved` : ''}`],
             ['Chunk store', status.store_bytes !== null && status.store_bytes !== undefined ? `${size(status.store_bytes)} of ${size(status.store_size_bytes)}` : null],
             ['Found in the chunk store', status.cache?.hit_ratio ? `${Math.round(status.cache.hit_ratio * 100)} % of look-ups` : null],
             ['Beginning of a connection held', status.connection_hold?.p50_seconds ? `half at most ${milliseconds(status.connection_hold.p50_seconds)}` : null],

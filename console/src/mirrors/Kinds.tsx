@@ -21,7 +21,7 @@ export function Kinds({ records }: { records: TransferRecord[] }) {
   return (
     <table className="plain-table">
       <caption className="quiet">
-        Of {counted.length} transfers, {size(whole)} in all. Headers, messages and TLS took {size(overhead)} more.
+        Of {counted.length === 1 ? 'one transfer' : `${counted.length} transfers`}, {size(whole)} in all. Headers, messages and TLS took {size(overhead)} more.
       </caption>
       <thead>
         <tr>
