@@ -173,7 +173,9 @@ impl<'a> Mounted<'a> {
     /// Unmounted, with all that was written.
     pub fn stop(mut self) {
         let at = self.directory.display();
-        self.namespace.ok(&format!("umount {at}/mounted && umount {at}/device"));
+        // Whoever looks at every mount of the machine for a moment keeps it busy.
+        let unmount = format!("! mountpoint -q {at}/mounted || umount {at}/mounted; umount {at}/device");
+        eventually("it is unmounted", || self.namespace.run(&unmount).status.success());
         let _ = self.nbdfuse.wait();
     }
 

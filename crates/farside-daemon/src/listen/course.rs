@@ -63,6 +63,8 @@ pub(crate) struct Course {
     connected: Instant,
     /// A request's header has been read, and its answer is not all written.
     answering: bool,
+    /// Somebody reads that request's body yet; of one that was refused also after the answer.
+    reading: bool,
     /// Since when a header has been on its way.
     header_since: Option<Instant>,
     /// How much of it has come.
@@ -80,6 +82,7 @@ impl Course {
         Course {
             connected: now,
             answering: false,
+            reading: false,
             // Whoever connects has something to say.
             header_since: Some(now),
             header_bytes: 0,
@@ -91,7 +94,7 @@ impl Course {
 
     /// Bytes have come.
     pub(crate) fn heard(&mut self, bytes: usize, now: Instant) {
-        if self.answering {
+        if self.answering || self.reading {
             self.body_since = self.body_since.map(|_| now);
         } else {
             // More bytes of the same header win no time.
@@ -103,18 +106,26 @@ impl Course {
     /// A header has been read.
     pub(crate) fn request_begins(&mut self) {
         self.answering = true;
+        self.reading = true;
         self.header_since = None;
         self.header_bytes = 0;
     }
 
     /// So much has come without being a whole header that no more of it is read.
     pub(crate) fn header_is_too_long(&self, manners: &Manners) -> bool {
-        !self.answering && self.header_bytes >= manners.header_bytes
+        !self.answering && !self.reading && self.header_bytes >= manners.header_bytes
     }
 
     /// The answer has been written.
     pub(crate) fn request_ends(&mut self, now: Instant) {
         self.answering = false;
+        self.body_since = None;
+        self.idle_since = now;
+    }
+
+    /// Nobody reads the body any more: what comes now is the next header.
+    pub(crate) fn body_ends(&mut self, now: Instant) {
+        self.reading = false;
         self.body_since = None;
         self.idle_since = now;
     }
@@ -185,6 +196,7 @@ mod tests {
         course.heard(40, start + 50 * S);
         assert_eq!(at(&course), Some(110), "sends it slowly");
         course.body_awaited(false, start + 51 * S);
+        course.body_ends(start + 51 * S);
         assert_eq!(at(&course), None);
         course.writes(true, start + 52 * S);
         course.writes(true, start + 53 * S);
@@ -203,6 +215,21 @@ mod tests {
         assert_eq!(course.deadline(&manners, true), None, "a request that has begun is answered");
         let short = Manners { life: Some(20 * S), ..manners };
         assert_eq!(course.deadline(&short, false), Some(start + 20 * S), "unless no answer takes so long");
+    }
+
+    #[test]
+    fn a_body_that_is_read_to_its_end_after_the_answer_is_no_header() {
+        let now = Instant::now();
+        let manners = manners();
+        let mut course = Course::new(now);
+        course.request_begins();
+        course.heard(1000, now);
+        course.request_ends(now);
+        course.heard(1000, now);
+        assert!(!course.header_is_too_long(&manners), "a request that was refused early");
+        course.body_ends(now);
+        course.heard(100, now);
+        assert!(course.header_is_too_long(&manners));
     }
 
     #[test]

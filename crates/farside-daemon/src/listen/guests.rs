@@ -279,7 +279,7 @@ impl HttpBody for Awaited {
 
 impl Drop for Awaited {
     fn drop(&mut self) {
-        self.guest.change(|course, now| course.body_awaited(false, now));
+        self.guest.change(|course, now| course.body_ends(now));
     }
 }
 
