@@ -22,6 +22,10 @@ pub enum ErrorCode {
     Unauthenticated,
     /// Who asks may not do that.
     Forbidden,
+    /// It takes something away, and did not name it.
+    Unconfirmed,
+    /// It waits, so that somebody may stop it. No failure: it has been taken.
+    Delayed,
     /// It was tried too often; later it may go.
     TooManyRequests,
     /// The pool has no room.
@@ -46,6 +50,8 @@ impl ErrorCode {
             ErrorCode::WrongUsage => 400,
             ErrorCode::Unauthenticated => 401,
             ErrorCode::Forbidden => 403,
+            ErrorCode::Unconfirmed => 428,
+            ErrorCode::Delayed => 202,
             ErrorCode::NotFound => 404,
             ErrorCode::TooManyRequests => 429,
             ErrorCode::Refused | ErrorCode::Exists => 409,
@@ -60,9 +66,9 @@ impl ErrorCode {
     /// unreachable.
     pub fn exit_code(self) -> u8 {
         match self {
-            ErrorCode::WrongUsage => 2,
+            ErrorCode::WrongUsage | ErrorCode::Unconfirmed => 2,
             ErrorCode::NotFound => 3,
-            ErrorCode::Refused | ErrorCode::Exists => 4,
+            ErrorCode::Refused | ErrorCode::Exists | ErrorCode::Delayed => 4,
             ErrorCode::DaemonUnreachable => 5,
             ErrorCode::Unauthenticated
             | ErrorCode::Forbidden

@@ -18,6 +18,7 @@ pub mod access;
 pub mod alarm;
 pub mod clone;
 pub mod dedup;
+pub mod delayed;
 pub mod error;
 pub mod host;
 pub mod levels;
@@ -49,6 +50,7 @@ pub use access::{
 pub use alarm::{Alarm, AlarmEvent, AlarmNotice, AlarmSeverity, AlarmTest};
 pub use clone::{CloneSnapshot, Drill, DrillResult, DrillRun, DrillVolume, StartDrill};
 pub use dedup::{Dedup, DedupPhase, DedupState, StartDedup};
+pub use delayed::{CONFIRM_HEADER, Delayed, DelayedDocument, thing_of};
 pub use error::{ErrorBody, ErrorCode, ErrorDocument};
 pub use host::{
     AddHost, AddedHost, Host, HostExport, HostFiles, HostRight, HostRights, HostStatus, VolumeHost,

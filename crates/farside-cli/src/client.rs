@@ -4,7 +4,9 @@
 
 use std::time::Duration;
 
-use farside_api::{API_PREFIX, ErrorBody, ErrorCode, ErrorDocument};
+use farside_api::{
+    API_PREFIX, CONFIRM_HEADER, DelayedDocument, ErrorBody, ErrorCode, ErrorDocument, thing_of,
+};
 use reqwest::{Method, Response, StatusCode, Url};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -99,6 +101,23 @@ impl Client {
         self.send(method, self.url(path, query)?, body).await
     }
 
+    /// The same of a request that is destructive, and that a person has confirmed.
+    pub async fn confirmed<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &[&str],
+        body: Option<&impl Serialize>,
+    ) -> Result<T, ErrorBody> {
+        let mut request = self.http.request(method, self.url(path, &[])?);
+        if let Some(thing) = thing_of(path) {
+            request = request.header(CONFIRM_HEADER, thing);
+        }
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        self.answer(request).await
+    }
+
     /// A page beside the API, as text: `/metrics`, `/healthz`.
     pub async fn page(&self, path: &str) -> Result<String, ErrorBody> {
         let request = self.http.get(self.base.join(path).map_err(|_| no_address())?);
@@ -156,6 +175,9 @@ impl Client {
     }
 
     async fn read<T: DeserializeOwned>(&self, response: Response) -> Result<T, ErrorBody> {
+        if response.status() == StatusCode::ACCEPTED {
+            return Err(delayed(response).await);
+        }
         if response.status().is_success() {
             response.json().await.map_err(|error| {
                 if error.is_decode() {
@@ -184,6 +206,18 @@ impl Client {
 
 fn no_address() -> ErrorBody {
     ErrorBody::new(ErrorCode::Failed, "cannot build the request's address")
+}
+
+/// What is said of a request that waits.
+async fn delayed(response: Response) -> ErrorBody {
+    match response.json::<DelayedDocument>().await {
+        Ok(document) => document.error,
+        Err(_) => ErrorBody::new(
+            ErrorCode::Delayed,
+            "nothing is changed yet: this site has destructive requests wait",
+        )
+        .hint("farside delayed list shows those that wait"),
+    }
 }
 
 /// The daemon's own account of a failure, or the best that can be said without one.

@@ -70,7 +70,7 @@ pub async fn carry_out<T: DeserializeOwned>(
             .hint("--plan shows what would be lost; --yes goes ahead"));
         }
     }
-    client.request(request.method.clone(), request.path, &[], request.body).await.map(Some)
+    client.confirmed(request.method, request.path, request.body).await.map(Some)
 }
 
 /// A plan for people, in the order in which a tired one needs it: what happens, what would be lost for good, what stays

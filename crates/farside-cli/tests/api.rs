@@ -12,7 +12,7 @@ use std::process::Output;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use support::api::Api;
+use support::api::{Answer, Api};
 use support::{Site, eventually, text};
 
 /// The site's own certificate.
@@ -138,6 +138,12 @@ fn a_viewers_token_changes_nothing_by_any_route() {
     assert_eq!(audit.as_array().unwrap().iter().filter(by_viewer).count(), 0, "{audit}");
     assert!(audit.as_array().unwrap().len() < changes + 10);
     assert_eq!(site.stop(), Some(0));
+}
+
+/// A destructive request that names what it is about.
+fn confirmed(api: &Api, token: &str, method: &str, path: &str, thing: &str, body: Option<&str>) -> Answer {
+    let bearer = format!("Bearer {token}");
+    api.ask(method, path, &[("Authorization", &bearer), ("X-Farside-Confirm", thing)], body)
 }
 
 /// `farside` at another machine: all that it knows is the address, the certificate and the token's file.
@@ -330,7 +336,7 @@ fn every_change_is_written_down_with_who_and_what_came_of_it() {
             .status,
         200
     );
-    assert_eq!(api.with(&secret, "DELETE", "/api/v1/volumes/p/absent", None).status, 404);
+    assert_eq!(confirmed(&api, &secret, "DELETE", "/api/v1/volumes/p/absent", "p/absent", None).status, 404);
     assert_eq!(api.with(&secret, "DELETE", "/api/v1/volumes/p/w?plan=true", None).status, 200);
     assert_eq!(api.with(&secret, "GET", "/api/v1/volumes", None).status, 200);
     assert_eq!(
@@ -382,6 +388,101 @@ fn every_change_is_written_down_with_who_and_what_came_of_it() {
     assert_eq!(paged["entries"].as_array().unwrap().len(), 2);
     let next = format!("/api/v1/audit?limit=2&before={}", paged["next"]);
     assert_eq!(Api::of(&site, OWN).with(&secret, "GET", &next, None).json()["entries"][0], before[2]);
+}
+
+#[test]
+fn what_takes_data_away_names_it_and_waits_if_the_site_says_so() {
+    let root = tempfile::tempdir().unwrap();
+    let (mut site, api) = site(root.path(), "");
+    let secret = token(&site, "robot", "administrator");
+    let volumes = |site: &Site| site.json("volume list").as_array().unwrap().len();
+    let volume = |name: &str| format!("/api/v1/volumes/p/{name}");
+    for name in ["w", "x", "y", "z"] {
+        site.ok(&format!("volume create p/{name} --size 4M"));
+    }
+
+    // Without its name, and with another's, nothing happens; a plan needs none.
+    let answer = api.with(&secret, "DELETE", &volume("w"), None);
+    assert_eq!((answer.status, answer.code().as_str()), (428, "unconfirmed"), "{answer:?}");
+    assert!(
+        answer.json()["error"]["hint"].as_str().unwrap().contains("x-farside-confirm: p/w"),
+        "{answer:?}"
+    );
+    assert_eq!(confirmed(&api, &secret, "DELETE", &volume("w"), "p/x", None).status, 428);
+    assert_eq!(api.with(&secret, "DELETE", &format!("{}?plan=true", volume("w")), None).status, 200);
+    assert_eq!(api.with(&secret, "DELETE", &format!("{}?plan=false", volume("w")), None).status, 428);
+    assert_eq!(volumes(&site), 5);
+    assert_eq!(confirmed(&api, &secret, "DELETE", &volume("w"), "p/w", None).status, 200);
+    let snapshot = format!("{}/snapshots/s", volume("v"));
+    assert_eq!(confirmed(&api, &secret, "DELETE", &snapshot, "p/v", None).status, 428);
+    assert_eq!(confirmed(&api, &secret, "DELETE", &snapshot, "p/v@s", None).status, 200);
+    assert_eq!(volumes(&site), 4);
+
+    // They wait: by a token, by the command line at another machine; not at the site itself.
+    let restarted = |site: &mut Site, delay: &str| {
+        assert_eq!(site.stop(), Some(0));
+        Api::configure(site, &format!("delay = \"{delay}\"\n"));
+        site.restart();
+        Api::of(site, OWN)
+    };
+    let api = restarted(&mut site, "1h");
+    site.ok("volume create p/v2 --size 4M");
+    site.ok("volume delete p/v2 --yes");
+    let answer = confirmed(&api, &secret, "DELETE", &volume("x"), "p/x", None);
+    assert_eq!((answer.status, answer.code().as_str()), (202, "delayed"), "{answer:?}");
+    let again = confirmed(&api, &secret, "DELETE", &volume("x"), "p/x", None);
+    assert_eq!(again.json()["delayed"], answer.json()["delayed"], "it waits once");
+    let kept = file(root.path(), "robot.token", &secret);
+    let fingerprint = site.json("config show")["api_fingerprint"].as_str().unwrap().to_owned();
+    let said = remote(&api, &["--fingerprint", &fingerprint], &kept, "volume delete p/y --yes");
+    assert_eq!(said.status.code(), Some(4));
+    assert!(
+        text(&said.stderr).contains("nothing is changed yet") && text(&said.stderr).contains("delayed stop")
+    );
+    // What has other rules take data away later waits, too; what keeps it does not.
+    site.ok("snapshot create p/z@s");
+    let hold = format!("{}/snapshots/s/hold", volume("z"));
+    assert_eq!(api.with(&secret, "POST", &hold, Some("{\"held\":true}")).status, 200);
+    assert_eq!(api.with(&secret, "POST", &hold, Some("{\"held\":false}")).status, 202);
+    let waiting = site.json("delayed list");
+    let things: Vec<_> =
+        waiting.as_array().unwrap().iter().map(|one| one["thing"].as_str().unwrap()).collect();
+    assert_eq!(things, ["p/x", "p/y", "p/z@s"]);
+    assert_eq!((volumes(&site), &waiting[0]["who"]), (4, &Value::from("token robot")));
+    eventually("somebody is told", || {
+        let alarms = site.json("alarm list");
+        let told = |alarm: &Value| alarm["kind"] == "destructive-delayed" && alarm["subject"] == "p/x";
+        alarms.as_array().unwrap().iter().any(told)
+    });
+    // Another administrator stops one; it can be stopped once.
+    let other = token(&site, "other", "administrator");
+    let one = format!("/api/v1/delayed/{}", waiting[0]["id"].as_str().unwrap());
+    let operator = token(&site, "operator", "operator");
+    assert_eq!(api.with(&operator, "DELETE", &one, None).status, 403);
+    assert_eq!(api.with(&other, "DELETE", &one, None).status, 200);
+    assert_eq!(api.with(&other, "DELETE", &one, None).status, 404);
+    site.ok(&format!("delayed stop {}", waiting[1]["id"].as_str().unwrap()));
+    let audit = site.ok("audit --json --limit 1000");
+    assert!(audit.contains("\"delayed\"") && audit.contains(&one), "{audit}");
+    // A daemon that ends forgets what waits, and has done nothing of it.
+    let api = restarted(&mut site, "2s");
+    assert_eq!((site.json("delayed list"), volumes(&site)), (Value::Array(Vec::new()), 4));
+
+    // It runs when its time has come; if who asked for it may still do that.
+    assert_eq!(confirmed(&api, &secret, "DELETE", &volume("x"), "p/x", None).status, 202);
+    assert_eq!(volumes(&site), 4);
+    eventually("it runs", || volumes(&site) == 3);
+    let last = &site.json("audit --limit 1")[0];
+    assert_eq!((&last["who"], &last["outcome"]), (&"token robot".into(), &"done".into()), "{last}");
+    assert_eq!(confirmed(&api, &secret, "DELETE", &volume("y"), "p/y", None).status, 202);
+    site.ok("token revoke robot --yes");
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(
+        (site.json("delayed list"), volumes(&site)),
+        (Value::Array(Vec::new()), 3),
+        "its token was revoked"
+    );
+    assert_eq!(site.stop(), Some(0));
 }
 
 #[test]

@@ -31,6 +31,7 @@ mod convert;
 mod damage;
 mod data_dir;
 mod dedups;
+mod delays;
 mod drills;
 mod error;
 mod events;

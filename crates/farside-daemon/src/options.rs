@@ -32,6 +32,8 @@ const RESERVE_PERCENT_MAX: u8 = 90;
 const PEER_LISTEN_DEFAULT: &str = "0.0.0.0:7440";
 /// Names in a server's certificate.
 const NAMES_MAX: usize = 64;
+/// How long destructive requests may be made to wait.
+const DELAY_MAX: Duration = Duration::from_secs(7 * 86_400);
 /// Where metrics are served by default: to this machine only.
 const HTTP_DEFAULT: &str = "127.0.0.1:7441";
 
@@ -223,6 +225,7 @@ struct ApiTable {
     names: Vec<String>,
     certificate: Option<PathBuf>,
     key: Option<PathBuf>,
+    delay: Option<String>,
 }
 
 /// How the API is served over HTTPS.
@@ -233,6 +236,8 @@ pub(crate) struct ApiConfig {
     pub(crate) names: Vec<String>,
     /// Certificate and key that are not the site's own.
     pub(crate) own: Option<(PathBuf, PathBuf)>,
+    /// How long destructive requests wait before they run.
+    pub(crate) delay: Option<Duration>,
 }
 
 impl ApiTable {
@@ -249,9 +254,19 @@ impl ApiTable {
         if self.names.len() > NAMES_MAX {
             return Err(DaemonError::Config(format!("[api]: at most {NAMES_MAX} names")));
         }
+        let delay = self.delay.map(|text| delay_of(&text)).transpose()?;
         let listen = listen.or(self.listen).unwrap_or(Listen::Off);
-        Ok(ApiConfig { listen, names: self.names, own })
+        Ok(ApiConfig { listen, names: self.names, own, delay: delay.filter(|delay| !delay.is_zero()) })
     }
+}
+
+fn delay_of(text: &str) -> Result<Duration, DaemonError> {
+    let read = text.parse::<jiff::SignedDuration>().ok().and_then(|delay| Duration::try_from(delay).ok());
+    read.filter(|delay| *delay <= DELAY_MAX).ok_or_else(|| {
+        DaemonError::Config(format!(
+            "[api]: delay = {text:?} is not between 0 s and 7 days; use for example \"10m\""
+        ))
+    })
 }
 
 /// `[nbd]`: hosts over TCP.
@@ -602,7 +617,16 @@ mod tests {
         assert_eq!((set.listen, set.own.unwrap().1), (Listen::At("[::]:7443".into()), PathBuf::from("b")));
         let isolated = Options { isolated: true, ..options(directory.path()) };
         assert_eq!(Config::resolve(isolated).unwrap().api.listen, Listen::Off);
-        for (text, said) in [("certificate = \"a\"", "go together"), ("tls = \"off\"", "tls")] {
+        let delay =
+            |text: &str| config(&format!("[api]\ndelay = \"{text}\"\n")).map(|config| config.api.delay);
+        assert_eq!(delay("10m").unwrap(), Some(Duration::from_secs(600)));
+        assert_eq!(delay("0s").unwrap(), None);
+        for (text, said) in [
+            ("certificate = \"a\"", "go together"),
+            ("tls = \"off\"", "tls"),
+            ("delay = \"8d\"", "7 days"),
+            ("delay = \"soon\"", "10m"),
+        ] {
             let error = config(&format!("[api]\n{text}\n")).unwrap_err().to_string();
             assert!(error.contains(said), "{error}");
         }

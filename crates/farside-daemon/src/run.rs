@@ -25,6 +25,7 @@ use crate::api_certificate::{self, ApiCertificate};
 use crate::blocking::Blocking;
 use crate::data_dir::DataDir;
 use crate::dedups::Dedups;
+use crate::delays::Delays;
 use crate::drills::Drills;
 use crate::error::DaemonError;
 use crate::events::Events;
@@ -392,6 +393,7 @@ pub(crate) async fn start(
         mirrors,
         accelerator: Arc::new(accelerator),
         access,
+        delays: Delays::default(),
         events: Events::new(),
         stop: CancellationToken::new(),
         api_certificate,

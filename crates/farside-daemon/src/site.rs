@@ -14,6 +14,7 @@ use crate::alarms::Alarms;
 use crate::api_certificate::ApiCertificate;
 use crate::blocking::Blocking;
 use crate::dedups::Dedups;
+use crate::delays::Delays;
 use crate::drills::Drills;
 use crate::events::Events;
 use crate::exports::Exports;
@@ -75,6 +76,8 @@ pub(crate) struct Site {
     pub(crate) accelerator: Arc<Accelerator>,
     /// Who may use the API over HTTPS.
     pub(crate) access: Access,
+    /// What was asked for there, and waits.
+    pub(crate) delays: Delays,
     /// What it shows there; none: it is not served there.
     pub(crate) api_certificate: Option<Arc<ApiCertificate>>,
     /// What this machine is called.

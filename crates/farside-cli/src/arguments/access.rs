@@ -130,6 +130,20 @@ pub struct SetAccount {
     pub password_file: Option<PathBuf>,
 }
 
+/// `farside delayed`.
+#[derive(Debug, Subcommand)]
+pub enum Delayed {
+    /// List destructive requests that wait, the next one first
+    #[command(after_help = "Example:\n  farside delayed list")]
+    List,
+    /// Stop one of them; nothing of it has been done
+    #[command(after_help = "Example:\n  farside delayed stop 7c3f5a52-6d0b-4f4e-9f0a-0c1d2e3f4a5b")]
+    Stop {
+        /// Its id, as it is listed
+        id: farside_api::Uuid,
+    },
+}
+
 /// `farside audit`.
 #[derive(Clone, Debug, Args)]
 pub struct Audit {

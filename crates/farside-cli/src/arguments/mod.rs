@@ -163,6 +163,9 @@ pub enum Noun {
     /// Accounts: people who log in to the API over HTTPS with a password
     #[command(subcommand, arg_required_else_help = true)]
     Account(access::Account),
+    /// Destructive requests that came over HTTPS and wait, so that somebody may stop them
+    #[command(subcommand, arg_required_else_help = true)]
+    Delayed(access::Delayed),
     /// Who changed what, from where, and what came of it: newest first
     #[command(
         after_help = "Every change through the API is written down before it begins, whoever asks for it. The daemon keeps entries \

@@ -1,16 +1,16 @@
-//! `farside token`, `farside account`, `farside audit`.
+//! `farside token`, `farside account`, `farside delayed`, `farside audit`.
 
 use std::io::{IsTerminal, Read};
 use std::path::Path;
 
 use farside_api::{
-    Account, AuditEntry, AuditPage, CreateAccount, CreateToken, CreatedToken, ErrorBody, ErrorCode,
+    Account, AuditEntry, AuditPage, CreateAccount, CreateToken, CreatedToken, Delayed, ErrorBody, ErrorCode,
     SetAccount, Timestamp, Token,
 };
 use reqwest::Method;
 
 use super::context::Context;
-use crate::arguments::access::{Account as AccountVerb, Audit, Token as TokenVerb};
+use crate::arguments::access::{Account as AccountVerb, Audit, Delayed as DelayedVerb, Token as TokenVerb};
 use crate::confirm::{DestructiveRequest, Impact, carry_out};
 use crate::output::{Column, or_dash, table};
 use crate::quantities::{duration, time};
@@ -169,6 +169,45 @@ fn asked(question: &str) -> std::io::Result<String> {
     let terminal = console::Term::stderr();
     terminal.write_str(question)?;
     terminal.read_secure_line()
+}
+
+pub(super) async fn delayed(context: Context, verb: DelayedVerb) -> Result<(), ErrorBody> {
+    match verb {
+        DelayedVerb::List => {
+            let waiting: Vec<Delayed> = context.client.get(&["delayed"]).await?;
+            context.show(&waiting, |waiting| delayed_listing(waiting));
+        }
+        DelayedVerb::Stop { id } => {
+            let path = ["delayed", &id.to_string()];
+            let stopped: Delayed = context.client.request(Method::DELETE, &path, &[], None::<&()>).await?;
+            context.show(&stopped, |one| {
+                format!("stopped: {} {} of {}; nothing of it has been done\n", one.method, one.path, one.who)
+            });
+        }
+    }
+    Ok(())
+}
+
+fn delayed_listing(waiting: &[Delayed]) -> String {
+    let row = |one: &Delayed| {
+        vec![
+            time(one.runs_at),
+            one.thing.clone(),
+            format!("{} {}", one.method, one.path),
+            one.who.clone(),
+            one.from.clone(),
+            one.id.to_string(),
+        ]
+    };
+    let columns = [
+        Column::Left("runs at"),
+        Column::Left("about"),
+        Column::Left("what"),
+        Column::Left("who"),
+        Column::Left("from"),
+        Column::Left("id"),
+    ];
+    table(&columns, waiting.iter().map(row).collect(), "nothing waits")
 }
 
 pub(super) async fn audit(context: Context, wanted: Audit) -> Result<(), ErrorBody> {

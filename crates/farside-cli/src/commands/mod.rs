@@ -47,6 +47,7 @@ pub async fn run(arguments: Arguments) -> Result<(), Failed> {
         Noun::Alarm(verb) => alarm::run(context()?, verb).await?,
         Noun::Token(verb) => access::token(context()?, verb).await?,
         Noun::Account(verb) => access::account(context()?, verb).await?,
+        Noun::Delayed(verb) => access::delayed(context()?, verb).await?,
         Noun::Audit(wanted) => access::audit(context()?, wanted).await?,
         Noun::Accel(verb) => accelerator::run(context()?, verb).await?,
         Noun::Status => overview::status(context()?).await?,

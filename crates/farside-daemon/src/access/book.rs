@@ -237,6 +237,18 @@ impl Access {
         }
     }
 
+    /// Whether somebody may still do what needs `role`, though they have logged out since: for what waits.
+    pub(crate) fn may_still(&self, principal: &Principal, role: AccessRole) -> bool {
+        let known = self.known.read();
+        match &principal.who {
+            Who::Account(name) => known.accounts.get(name).is_some_and(|account| account.role >= role),
+            Who::Local(_) | Who::Token(_) | Who::Nobody => {
+                drop(known);
+                principal.role >= role && self.still_holds(principal)
+            }
+        }
+    }
+
     /// Logs in: who that is now, and what proves it from now on.
     ///
     /// # Errors

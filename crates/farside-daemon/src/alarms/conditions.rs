@@ -3,10 +3,10 @@
 //! A condition with a limit has two: past the one it holds, short of the other it is over, in between it stays as it is. What
 //! cannot be told (a pool that is not open, a peer that was not met since the start) stays as it is, too.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use farside_api::PoolRoom;
+use farside_api::{Delayed, PoolRoom};
 use farside_mirror::{Schedule, State};
 use farside_peer::PeerId;
 use farside_platform::Timestamp;
@@ -50,6 +50,8 @@ pub(crate) struct Seen {
     pub(crate) mirrors: Vec<MirrorSeen>,
     pub(crate) pools: Vec<PoolSeen>,
     pub(crate) peers: Vec<PeerSeen>,
+    /// Destructive requests that wait.
+    pub(crate) delayed: Vec<Delayed>,
     /// The site meets nobody on purpose: what depends on peers stays as it is.
     pub(crate) is_isolated: bool,
 }
@@ -188,6 +190,11 @@ impl Conditions {
             } else {
                 self.peer(now, peer, limits, &mut found);
             }
+        }
+        // One alarm is about one thing, and the list has what runs next first.
+        let mut things = BTreeSet::new();
+        for delayed in seen.delayed.iter().filter(|delayed| things.insert(&delayed.thing)) {
+            of_delayed(delayed, &mut found);
         }
         found.0
     }
@@ -361,6 +368,16 @@ pub(crate) fn due(schedule: &Schedule, now: Timestamp, lag_seconds: f64) -> Opti
             })
         }
     }
+}
+
+fn of_delayed(delayed: &Delayed, found: &mut Found) {
+    let Delayed { id, who, from, method, path, thing, runs_at, .. } = delayed;
+    found.holds(
+        Kind::DestructiveDelayed,
+        thing,
+        format!("{who} at {from} has asked for what takes data of {thing} away ({method} {path}); it runs at {runs_at}"),
+        format!("if nobody meant that: farside delayed stop {id}, and then farside token revoke, or a new password"),
+    );
 }
 
 fn of_objective(name: &str, mirror: &DrivenSeen, is_isolated: bool, found: &mut Found) {

@@ -25,13 +25,15 @@ pub(crate) enum Kind {
     PoolFailed,
     /// The updates of a mirror look as if somebody encrypts its source.
     Ransomware,
+    /// A request that takes data away waits, and can be stopped.
+    DestructiveDelayed,
     /// A person tries the ways on which alarms go out. Never in the book.
     Test,
 }
 
 impl Kind {
     /// Every kind that is raised by itself.
-    pub(crate) const ALL: [Kind; 10] = [
+    pub(crate) const ALL: [Kind; 11] = [
         Kind::ObjectiveBroken,
         Kind::ObjectiveAtRisk,
         Kind::NoProgress,
@@ -42,6 +44,7 @@ impl Kind {
         Kind::PoolFull,
         Kind::PoolFailed,
         Kind::Ransomware,
+        Kind::DestructiveDelayed,
     ];
 
     /// Its name in JSON, log, metrics and manual.
@@ -57,6 +60,7 @@ impl Kind {
             Kind::PoolFull => "pool-full",
             Kind::PoolFailed => "pool-failed",
             Kind::Ransomware => "ransomware",
+            Kind::DestructiveDelayed => "destructive-delayed",
             Kind::Test => "test",
         }
     }
@@ -78,6 +82,7 @@ impl Kind {
             | Kind::PeerGone
             | Kind::ClockWrong
             | Kind::PoolNearlyFull
+            | Kind::DestructiveDelayed
             | Kind::Test => AlarmSeverity::Warning,
         }
     }

@@ -47,6 +47,7 @@ pub(super) async fn look(
         mirrors,
         pools: pools.into_iter().map(pool).collect(),
         peers: site.node.peers().iter().map(peer).collect(),
+        delayed: site.delays.list(),
         is_isolated: site.configuration.isolated,
     }
 }

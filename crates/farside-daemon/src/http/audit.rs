@@ -121,27 +121,43 @@ pub(super) async fn audited(State(site): State<Arc<Site>>, request: Request, nex
         return next.run(request).await;
     }
     let (request, sent) = match with_body(request).await {
-        Ok(read) => read,
+        Ok((request, sent)) => (request, kept(sent)),
         Err(refused) => return ApiError::from(refused).into_response(),
     };
-    let principal = request.extensions().get::<Principal>();
-    let origin = request.extensions().get::<Origin>().copied().unwrap_or(Origin::Unknown);
-    let row = AuditRow {
-        at: now(&site),
-        who: asked_by(principal).to_string(),
-        role: principal.map(|principal| principal.role.name().to_owned()),
-        origin: origin.to_string(),
-        method: request.method().to_string(),
-        path: request.uri().path_and_query().map(ToString::to_string).unwrap_or_default(),
-        request: sent,
-        ..AuditRow::default()
-    };
+    let row = row(&site, &request, sent);
     let (began, id) = (Instant::now(), begins(&site, &row).await);
     let response = next.run(request).await;
     if let Some(id) = id {
         ends(&site, id, response.extensions().get::<ErrorBody>(), began.elapsed()).await;
     }
     response
+}
+
+/// Writes down a request that was not carried out now, and why.
+pub(super) async fn not_now(site: &Site, request: &Request, sent: Option<Value>, why: &ErrorBody) {
+    if let Some(id) = begins(site, &row(site, request, kept(sent))).await {
+        ends(site, id, Some(why), Duration::ZERO).await;
+    }
+}
+
+fn row(site: &Site, request: &Request, sent: Option<String>) -> AuditRow {
+    let principal = request.extensions().get::<Principal>();
+    let origin = request.extensions().get::<Origin>().copied().unwrap_or(Origin::Unknown);
+    AuditRow {
+        at: now(site),
+        who: asked_by(principal).to_string(),
+        role: principal.map(|principal| principal.role.name().to_owned()),
+        origin: origin.to_string(),
+        method: request.method().to_string(),
+        path: path_of(request.uri()),
+        request: sent,
+        ..AuditRow::default()
+    }
+}
+
+/// Path and query.
+pub(super) fn path_of(uri: &Uri) -> String {
+    uri.path_and_query().map(ToString::to_string).unwrap_or_default()
 }
 
 /// Writes down a login; one that failed, too.
@@ -197,6 +213,12 @@ fn shortened(text: &str) -> String {
 
 /// Whether a request may change something.
 fn changes(method: &Method, route: &str, uri: &Uri) -> bool {
+    let reads = *method == Method::GET || *method == Method::HEAD || NOT_KEPT.contains(&route);
+    !reads && !is_plan(method, route, uri)
+}
+
+/// Whether a request only asks what it would do.
+pub(super) fn is_plan(method: &Method, route: &str, uri: &Uri) -> bool {
     /// Routes that can be asked for a plan: their declarations say so.
     static WITH_PLAN: LazyLock<HashSet<(String, String)>> = LazyLock::new(|| {
         super::document::operations()
@@ -204,20 +226,17 @@ fn changes(method: &Method, route: &str, uri: &Uri) -> bool {
             .map(|(method, path, _)| (method, path))
             .collect()
     });
-    if *method == Method::GET || *method == Method::HEAD || NOT_KEPT.contains(&route) {
-        return false;
-    }
     // Read as the handler reads it; where no handler does, the word means nothing.
-    let is_plan = || AxumQuery::<Planned>::try_from_uri(uri).is_ok_and(|AxumQuery(planned)| planned.plan);
-    !(WITH_PLAN.contains(&(method.to_string(), route.to_owned())) && is_plan())
+    WITH_PLAN.contains(&(method.to_string(), route.to_owned()))
+        && AxumQuery::<Planned>::try_from_uri(uri).is_ok_and(|AxumQuery(planned)| planned.plan)
 }
 
 fn takes_plan(operation: &Value) -> bool {
     operation["parameters"].as_array().into_iter().flatten().any(|parameter| parameter["name"] == "plan")
 }
 
-/// The request with its body read, and what is kept of that. Other bodies than JSON are files, and pass by.
-async fn with_body(request: Request) -> Result<(Request, Option<String>), ErrorBody> {
+/// The request with its body read, and what that says, without secrets. Other bodies than JSON are files, and pass by.
+pub(super) async fn with_body(request: Request) -> Result<(Request, Option<Value>), ErrorBody> {
     if !is_json(request.headers()) {
         return Ok((request, None));
     }
@@ -226,12 +245,16 @@ async fn with_body(request: Request) -> Result<(Request, Option<String>), ErrorB
         ErrorBody::new(ErrorCode::WrongUsage, format!("the request cannot be read: {error}"))
             .hint(format!("it may have {BODY_BYTES_MAX} bytes at most"))
     })?;
-    let kept = serde_json::from_slice::<Value>(&bytes).ok().map(|mut value| {
+    let sent = serde_json::from_slice::<Value>(&bytes).ok().map(|mut value| {
         hide(&mut value);
-        value.to_string()
+        value
     });
-    let kept = kept.filter(|text| text.len() <= KEPT_BYTES_MAX && text != "null");
-    Ok((Request::from_parts(parts, RequestBody::from(bytes)), kept))
+    Ok((Request::from_parts(parts, RequestBody::from(bytes)), sent))
+}
+
+/// As much of it as is kept.
+fn kept(sent: Option<Value>) -> Option<String> {
+    sent.map(|sent| sent.to_string()).filter(|text| text.len() <= KEPT_BYTES_MAX && text != "null")
 }
 
 fn is_json(headers: &HeaderMap) -> bool {

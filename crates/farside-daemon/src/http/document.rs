@@ -8,7 +8,7 @@ use std::sync::{LazyLock, OnceLock};
 
 use axum::http::{HeaderValue, Method, header};
 use axum::response::{IntoResponse, Response};
-use farside_api::ErrorDocument;
+use farside_api::{CONFIRM_HEADER, DelayedDocument, ErrorDocument};
 use farside_platform::{OsRandomness, Randomness};
 use serde_json::{Map, Value, json};
 use utoipa::openapi::OpenApi;
@@ -16,6 +16,7 @@ use utoipa::{PartialSchema, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use super::destructive::{Destructive, destructive};
 use super::handler::Routes;
 use super::roles::{Needs, needed};
 
@@ -61,8 +62,10 @@ pub(super) fn keep(mut routes: OpenApi) -> &'static Value {
     DOCUMENT.get_or_init(|| {
         let schemas = &mut routes.components.get_or_insert_default().schemas;
         schemas.insert(ErrorDocument::name().into_owned(), ErrorDocument::schema());
+        schemas.insert(DelayedDocument::name().into_owned(), DelayedDocument::schema());
         let mut parts = Vec::new();
         ErrorDocument::schemas(&mut parts);
+        DelayedDocument::schemas(&mut parts);
         schemas.extend(parts);
         completed(serde_json::to_value(routes).unwrap_or_default())
     })
@@ -78,7 +81,8 @@ fn completed(mut document: Value) -> Value {
             socket is an administrator, and over HTTPS (farsided --api-listen), where a token or a login says who asks. \
             Sizes are whole bytes, durations are seconds (…_seconds), times are RFC 3339 in UTC. A failure has a code \
             that stays, a sentence that says what happened, and a hint that says what to do next. Destructive requests \
-            take ?plan=true: they answer what they would do, and do nothing.",
+            take ?plan=true: they answer what they would do, and do nothing. Over HTTPS those that take data away have to name \
+            the thing once more in the header x-farside-confirm, and may be made to wait (202).",
     });
     document["servers"] = json!([{"url": "/"}]);
     document["components"]["securitySchemes"] = json!({
@@ -125,18 +129,35 @@ fn complete_operation(operation: &mut Map<String, Value>, method: &str, path: &s
         operation.remove("parameters");
     }
 
+    let method = Method::from_bytes(method.to_ascii_uppercase().as_bytes()).unwrap_or_default();
+    let destructive = destructive(&method, path);
+    if let Some(Value::Array(parameters)) = operation.get_mut("parameters")
+        && destructive == Some(Destructive::Takes)
+    {
+        parameters.push(json!({
+            "name": CONFIRM_HEADER, "in": "header", "required": false, "schema": {"type": "string"},
+            "description": "Over HTTPS, unless only the plan is asked for: what this is about, as people name it. POOL, POOL/VOL, \
+                POOL/VOL@SNAP, PEER; of a release POOL/VOL PEER.",
+        }));
+    }
+    let delayed = json!({
+        "description": "It waits, if this site has destructive requests wait: nothing has been changed yet.",
+        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/DelayedDocument"}}},
+    });
     let failure = json!({
         "description": "It failed.",
         "content": {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorDocument"}}},
     });
     if let Some(Value::Object(responses)) = operation.get_mut("responses") {
         responses.insert("default".into(), failure);
+        if destructive.is_some() {
+            responses.insert("202".into(), delayed);
+        }
         for response in responses.values_mut().filter_map(Value::as_object_mut) {
             // Every answer has to be described; the type of its body says the rest.
             response.entry("description").or_insert_with(|| json!("It is done."));
         }
     }
-    let method = Method::from_bytes(method.to_ascii_uppercase().as_bytes()).unwrap_or_default();
     match needed(&method, path) {
         Some(Needs::Role(role)) => {
             operation.insert("x-role".into(), json!(role.name()));

@@ -7,6 +7,8 @@ mod audit;
 mod clones;
 mod console;
 mod dedups;
+mod delayed;
+mod destructive;
 mod directions;
 mod document;
 mod error;
@@ -70,6 +72,7 @@ fn api() -> Routes {
         .merge(accelerator::routes())
         .merge(access::routes())
         .merge(audit::routes())
+        .merge(delayed::routes())
         .merge(events::routes());
     OpenApiRouter::new().nest(API_PREFIX, api).merge(health::routes())
 }
@@ -83,6 +86,7 @@ fn described() -> &'static serde_json::Value {
 /// The API, for the control socket and for HTTPS: where a request comes from decides who asks. A request that has begun runs to its end, whether or not its client still waits: half a
 /// deletion would be worse than one nobody hears of. `requests` knows them all.
 pub(crate) fn control(site: Arc<Site>, requests: TaskTracker) -> Router {
+    let tasks = requests.clone();
     let to_its_end = move |request: Request, next: Next| {
         let task = requests.spawn(next.run(request));
         async move {
@@ -102,8 +106,10 @@ pub(crate) fn control(site: Arc<Site>, requests: TaskTracker) -> Router {
     document::keep(description);
     let gate = middleware::from_fn_with_state(Arc::clone(&site), gate::gate);
     let audit = middleware::from_fn_with_state(Arc::clone(&site), audit::audited);
+    let guard = delayed::Guard { site: Arc::clone(&site), requests: tasks };
+    let guard = middleware::from_fn_with_state(guard, delayed::guarded);
     let routes = routes.merge(console::routes());
-    let routes = routes.fallback(unknown).with_state(site).layer(audit).layer(gate);
+    let routes = routes.fallback(unknown).with_state(site).layer(audit).layer(guard).layer(gate);
     routes.layer(middleware::from_fn(to_its_end)).layer(middleware::from_fn(attend))
 }
 

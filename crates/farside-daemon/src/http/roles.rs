@@ -43,6 +43,8 @@ const TABLE: &[(&str, &str, Needs)] = &[
     ("GET", "/operations/{id}", VIEWER),
 
     ("GET", "/audit", OPERATOR),
+    ("GET", "/delayed", VIEWER),
+    ("DELETE", "/delayed/{id}", ADMINISTRATOR),
     ("GET", "/tokens", ADMINISTRATOR),
     ("POST", "/tokens", ADMINISTRATOR),
     ("DELETE", "/tokens/{token}", ADMINISTRATOR),

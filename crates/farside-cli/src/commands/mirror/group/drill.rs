@@ -133,7 +133,7 @@ async fn delete(context: &Context, drill: &Drill, is_held: bool) {
         let (pool, volume) = drill.name.split_once('/').unwrap_or_default();
         let path = ["volumes", pool, volume];
         let gone: Result<farside_api::Volume, ErrorBody> =
-            context.client.request(reqwest::Method::DELETE, &path, &[], None::<&()>).await;
+            context.client.confirmed(reqwest::Method::DELETE, &path, None::<&()>).await;
         gone.map(|_| true)
     };
     if !matches!(deleted.await, Ok(true)) {
