@@ -30,6 +30,7 @@ pub mod plan;
 pub mod pool;
 pub mod scrub;
 pub mod site;
+pub mod sites;
 pub mod size;
 pub mod snapshot;
 pub mod support;
@@ -75,6 +76,7 @@ pub use pool::{
 };
 pub use scrub::{Scrub, ScrubDamage, ScrubDamageKind, ScrubState, StartScrub};
 pub use site::Site;
+pub use sites::{SiteSeen, SiteSeenState};
 pub use size::parse_size;
 pub use snapshot::{
     CreateSnapshots, Difference, DifferenceKind, HoldSnapshot, MadeBy, Rename, Rollback, SetSnapshotSchedule,

@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::AccessRole;
 use crate::throttle::Throttle;
 
 /// Whether there is a session with a peer now.
@@ -189,6 +190,9 @@ pub struct PeerStatus {
     /// What may be sent to it.
     #[serde(default)]
     pub throttle_out: Option<Throttle>,
+    /// What its administrators may do at this site, over the session; null: nothing.
+    #[serde(default)]
+    pub role: Option<AccessRole>,
     /// What is to be known of what was just done; absent if nothing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
@@ -270,6 +274,9 @@ pub struct SetPeer {
     /// What may be sent to it, likewise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throttle_out: Option<String>,
+    /// What its administrators may do at this site, over the session: `none`, `viewer` or `operator`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
 }
 
 /// `POST /peers/NAME/rekey`: the site called so has another key now. NAME may also be the beginning of a key that no

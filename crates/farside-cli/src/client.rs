@@ -31,17 +31,19 @@ pub struct Client {
     http: reqwest::Client,
     base: Url,
     way: Way,
+    /// The peer whose site is meant.
+    site: Option<String>,
 }
 
 impl Client {
-    /// A client of the daemon that is reached this way. Does not connect yet.
-    pub fn new(way: Way) -> Result<Client, ErrorBody> {
+    /// A client of the daemon that is reached this way, or with `site` of that peer's, which is asked through it. Does not connect yet.
+    pub fn new(way: Way, site: Option<String>) -> Result<Client, ErrorBody> {
         let builder =
             reqwest::Client::builder().no_proxy().timeout(ANSWER_TIMEOUT).pool_idle_timeout(IDLE_MAX);
         let http = way.prepare(builder)?.build().map_err(|e| {
             ErrorBody::new(ErrorCode::Failed, format!("cannot make an HTTP client: {}", causes(&e)))
         })?;
-        Ok(Client { http, base: way.base()?, way })
+        Ok(Client { http, base: way.base()?, way, site })
     }
 
     /// `GET` of the resource at `path`.
@@ -131,7 +133,9 @@ impl Client {
         url.path_segments_mut()
             .map_err(|()| no_address())?
             .clear()
-            .extend(API_PREFIX.split('/').filter(|s| !s.is_empty()).chain(path.iter().copied()));
+            .extend(API_PREFIX.split('/').filter(|s| !s.is_empty()))
+            .extend(self.site.iter().flat_map(|site| ["sites", site]))
+            .extend(path.iter().copied());
         if !query.is_empty() {
             url.query_pairs_mut().extend_pairs(query);
         }

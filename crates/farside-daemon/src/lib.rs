@@ -59,6 +59,7 @@ mod scrubs;
 mod service;
 mod similarity;
 mod site;
+mod sites;
 mod snapshot_schedules;
 mod staged;
 mod state;

@@ -330,7 +330,7 @@ pub(crate) fn document(peer: &PeerStatus) -> api::Peer {
 }
 
 /// What is wrong with the session, and with whom it is.
-fn why(peer: &PeerStatus) -> Option<String> {
+pub(crate) fn why(peer: &PeerStatus) -> Option<String> {
     let of_session = if peer.state.connected {
         peer.trouble.clone().or_else(|| peer.hindrance.clone()).or_else(|| clocks_apart(peer))
     } else {
@@ -374,6 +374,7 @@ pub(crate) fn status(node: &Node, peer: &PeerStatus, rights: &Rights) -> api::Pe
         rights: rights.of(peer.record.id),
         throttle_in: None,
         throttle_out: None,
+        role: None,
         notes: Vec::new(),
     }
 }

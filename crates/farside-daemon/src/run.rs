@@ -43,6 +43,8 @@ use crate::pools::opening::Opening;
 use crate::scrubs::Scrubs;
 use crate::similarity::SimilarityFiles;
 use crate::site::Site;
+use crate::sites::door::{Door, door};
+use crate::sites::seen::SitesSeen;
 use crate::snapshot_schedules::SnapshotSchedules;
 use crate::state::State;
 use crate::throttles::Throttles;
@@ -103,7 +105,7 @@ async fn serve(config: Config, log: Log, for_hosts: &Handle) -> Result<(), Daemo
     };
     let listeners =
         Listeners { http: http_listener.as_ref(), nbd: nbd_listener.as_ref(), api: api_listener.as_ref() };
-    let (site, late) = start(config, log, &data_dir, listeners).await?;
+    let (site, late, door) = start(config, log, &data_dir, listeners).await?;
 
     let stop = site.stop.clone();
     let requests = TaskTracker::new();
@@ -149,6 +151,12 @@ async fn serve(config: Config, log: Log, for_hosts: &Handle) -> Result<(), Daemo
     if let Some((listener, certificate)) = api_listener.zip(site.api_certificate.clone()) {
         serve_network(&site, listener, certificate, &stop, &requests)?;
     }
+    let guests = Guests::new(door, Manners::PEERS, stop.clone());
+    let service =
+        http::control(Arc::clone(&site), requests.clone()).into_make_service_with_connect_info::<Visit>();
+    let server = axum::serve(guests, service).with_graceful_shutdown(stop.clone().cancelled_owned());
+    // The sessions end with the node; the stop does not wait for whoever follows events there.
+    tokio::spawn(server.into_future());
     let control = farside_nbd::bind_unix(&data_dir.join(CONTROL_SOCKET), listen::SOCKET_MODE)?;
     let guests = Guests::new(control, Manners::CONTROL, stop.clone());
     let service =
@@ -221,7 +229,7 @@ pub(crate) async fn start(
     log: Log,
     data_dir: &DataDir,
     listeners: Listeners<'_>,
-) -> Result<(Arc<Site>, Vec<Opening>), DaemonError> {
+) -> Result<(Arc<Site>, Vec<Opening>, Door), DaemonError> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let randomness: Arc<dyn Randomness> = Arc::new(OsRandomness);
     let metrics = Metrics::install();
@@ -259,6 +267,7 @@ pub(crate) async fn start(
     );
     let source = Arc::new(source.await?);
     source.set_budgets(config.budgets);
+    let (service, door) = door(Arc::clone(&source) as _);
     let node_config = NodeConfig {
         listen: match &config.peer_listen {
             Listen::Off => None,
@@ -271,7 +280,7 @@ pub(crate) async fn start(
         identity,
         transport: Arc::new(TcpTransport),
         registry: Arc::new(state.clone()),
-        service: Arc::clone(&source) as _,
+        service: Arc::new(service),
         clock: Arc::clone(&clock),
         random: Arc::clone(&randomness),
     };
@@ -394,6 +403,7 @@ pub(crate) async fn start(
         accelerator: Arc::new(accelerator),
         access,
         delays: Delays::default(),
+        sites_seen: SitesSeen::default(),
         events: Events::new(),
         stop: CancellationToken::new(),
         api_certificate,
@@ -410,7 +420,7 @@ pub(crate) async fn start(
     for (name, pool) in site.pools.open_pools() {
         known_pools::readers_go_on(&site, name, pool).await;
     }
-    Ok((site, late))
+    Ok((site, late, door))
 }
 
 /// Where the certificate of the API comes from.

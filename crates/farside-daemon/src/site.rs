@@ -27,6 +27,7 @@ use crate::options::Config;
 use crate::peers::Rights;
 use crate::pools::Pools;
 use crate::scrubs::Scrubs;
+use crate::sites::seen::SitesSeen;
 use crate::snapshot_schedules::SnapshotSchedules;
 use crate::state::State;
 use crate::throttles::Throttles;
@@ -78,6 +79,8 @@ pub(crate) struct Site {
     pub(crate) access: Access,
     /// What was asked for there, and waits.
     pub(crate) delays: Delays,
+    /// How other sites were seen last.
+    pub(crate) sites_seen: SitesSeen,
     /// What it shows there; none: it is not served there.
     pub(crate) api_certificate: Option<Arc<ApiCertificate>>,
     /// What this machine is called.

@@ -34,6 +34,7 @@ fn peer_list_and_status() {
     status["streams"] = json!({"open": 0, "idle_lanes": 0, "reused_lanes": 0, "retransmitted_bytes": 0});
     status["throttle_in"] = json!({"rules": "4MB/s", "bytes_per_second": 4_000_000});
     status["throttle_out"] = json!({"rules": "unlimited", "bytes_per_second": null});
+    status["role"] = json!("viewer");
     status["rights"] = json!([{"volume": "p/v", "reverse": true, "fence": false, "recorded": false}]);
     golden(
         &PeerStatus {
@@ -45,6 +46,7 @@ fn peer_list_and_status() {
             streams: PeerStreams::default(),
             throttle_in: Some(Throttle { rules: "4MB/s".into(), bytes_per_second: Some(4_000_000) }),
             throttle_out: Some(Throttle { rules: "unlimited".into(), bytes_per_second: None }),
+            role: Some(AccessRole::Viewer),
             notes: Vec::new(),
         },
         status,

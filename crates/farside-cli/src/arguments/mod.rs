@@ -53,6 +53,9 @@ pub struct Connection {
     /// The daemon's control socket [default: the one that FARSIDE_SOCKET names]
     #[arg(long, value_name = "PATH", global = true, conflicts_with = "data_dir", help_heading = "Daemon")]
     pub socket: Option<PathBuf>,
+    /// Another site: a peer that lets this one look (see peer set --role); asked through the daemon, over its session
+    #[arg(long, value_name = "PEER", global = true, value_parser = parse_label, help_heading = "Daemon")]
+    pub site: Option<String>,
     /// Print one JSON document to stdout and nothing else
     #[arg(long, global = true)]
     pub json: bool,

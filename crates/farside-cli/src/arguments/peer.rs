@@ -99,6 +99,9 @@ pub enum Peer {
         /// Rate at which this site may send to the peer: RATE[,TIME=RATE]…, or unlimited (see site set)
         #[arg(long, value_name = "RATE", group = "change")]
         throttle_out: Option<String>,
+        /// What the peer's administrators may do at this site, over the session: none, viewer or operator
+        #[arg(long, value_name = "ROLE", group = "change")]
+        role: Option<String>,
     },
     /// End the pairing; the peer's sessions and transfers end at once
     #[command(

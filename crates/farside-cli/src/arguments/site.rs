@@ -8,6 +8,12 @@ pub enum Site {
     /// Show the limits of this site (as set, and as they hold now), its queue of transfers, and the bytes sent and received
     #[command(after_help = "Example:\n  farside site status --json")]
     Status,
+    /// List this site, and those that it is paired with: version, health, when they were seen last
+    #[command(
+        after_help = "A site is asked over the session that both have. It has to let this one look: farside peer set PEER --role viewer \
+                      there.\n\nExamples:\n  farside site list\n  farside --site siteB mirror status    # asks there"
+    )]
+    List,
     /// Change the limits of this site; they take effect at once and survive a restart
     #[command(
         after_help = "A limit is a rate of bytes on the wire, TLS included: 4MB/s, 512KiB/s, or in bits 10Mbit/s. Times and \

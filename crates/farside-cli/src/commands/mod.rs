@@ -32,7 +32,12 @@ pub use context::Failed;
 /// Runs one command.
 pub async fn run(arguments: Arguments) -> Result<(), Failed> {
     let json = arguments.connection.json;
-    let context = || Ok::<_, ErrorBody>(Context { client: Client::new(arguments.connection.way())?, json });
+    let context = || {
+        Ok::<_, ErrorBody>(Context {
+            client: Client::new(arguments.connection.way(), arguments.connection.site.clone())?,
+            json,
+        })
+    };
     match arguments.noun {
         Noun::Pool(verb) => pool::run(context()?, verb).await?,
         Noun::Volume(verb) => volume::run(context()?, verb).await?,

@@ -4,8 +4,8 @@ use std::io::{IsTerminal, Read, Write};
 use std::path::Path;
 
 use farside_api::{
-    CreateInvitation, ErrorBody, ErrorCode, Invitation, JoinPeer, PathState, PathsMode, Peer, PeerPath,
-    PeerRights, PeerState, PeerStatus, RekeyPeer, SetPeer,
+    AccessRole, CreateInvitation, ErrorBody, ErrorCode, Invitation, JoinPeer, PathState, PathsMode, Peer,
+    PeerPath, PeerRights, PeerState, PeerStatus, RekeyPeer, SetPeer,
 };
 use reqwest::Method;
 
@@ -57,6 +57,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
             keepalive,
             throttle_in,
             throttle_out,
+            role,
         } => {
             let address = address.map(|address| if address == "off" { String::new() } else { address });
             let mode = mode.map(|mode| match mode {
@@ -79,6 +80,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
                 keepalive_seconds,
                 throttle_in,
                 throttle_out,
+                role,
             };
             let peer: PeerStatus = context.client.post(&["peers", &peer, "set"], &request).await?;
             context.show(&peer, status);
@@ -223,6 +225,7 @@ fn status(status: &PeerStatus) -> String {
         ("throttle in", or_dash(status.throttle_in.as_ref(), throttle)),
         ("throttle out", or_dash(status.throttle_out.as_ref(), throttle_out)),
         ("paired", or_dash(status.paired_at, time)),
+        ("its people may", status.role.map_or("nothing here", AccessRole::name).to_owned()),
     ]);
     let link = &status.link;
     if !link.paths.is_empty() {

@@ -1,14 +1,19 @@
 //! `farside site`.
 
-use farside_api::{ErrorBody, HeldBack, SetSite, SiteStatus, Throttle};
+use farside_api::{AccessRole, ErrorBody, HeldBack, SetSite, SiteSeen, SiteStatus, Throttle};
 
 use super::context::Context;
 use crate::arguments::site::Site as Verb;
-use crate::output::details;
-use crate::quantities::{rate, size};
+use crate::output::{Column, details, or_dash, table};
+use crate::quantities::{rate, size, time};
 
 pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
     let site: SiteStatus = match verb {
+        Verb::List => {
+            let sites: Vec<SiteSeen> = context.client.get(&["sites"]).await?;
+            context.show(&sites, |sites| listing(sites));
+            return Ok(());
+        }
         Verb::Status => context.client.get(&["site", "status"]).await?,
         Verb::Set { throttle_in, throttle_out, transfer_size, host_precedence } => {
             let request = SetSite { throttle_in, throttle_out, transfer_size, host_precedence };
@@ -33,6 +38,36 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
         ])
     });
     Ok(())
+}
+
+fn listing(sites: &[SiteSeen]) -> String {
+    let row = |site: &SiteSeen| {
+        let health = |status: &SiteStatus| match (status.reasons.len(), status.warnings.len()) {
+            (0, 0) => String::from("ok"),
+            (0, 1) => String::from("1 warning"),
+            (0, warnings) => format!("{warnings} warnings"),
+            _ => String::from("ill"),
+        };
+        vec![
+            site.name.clone(),
+            site.state.name().to_owned(),
+            or_dash(site.status.as_ref(), health),
+            or_dash(site.version.clone(), |version| version),
+            or_dash(site.role, |role| AccessRole::name(role).to_owned()),
+            or_dash(site.seen_at, time),
+            or_dash(site.why.clone(), |why| why),
+        ]
+    };
+    let columns = [
+        Column::Left("site"),
+        Column::Left("state"),
+        Column::Left("health"),
+        Column::Left("version"),
+        Column::Left("you may"),
+        Column::Left("seen"),
+        Column::Left("why"),
+    ];
+    table(&columns, sites.iter().map(row).collect(), "no sites")
 }
 
 fn precedence(site: &SiteStatus) -> String {

@@ -64,6 +64,8 @@ struct Known {
 /// Who may use the API over the network.
 pub(crate) struct Access {
     known: RwLock<Known>,
+    /// What the administrators of peers may do here.
+    peers: RwLock<HashMap<PeerId, AccessRole>>,
     /// One change at a time, so that database and memory agree.
     lock: tokio::sync::Mutex<()>,
     state: State,
@@ -110,6 +112,20 @@ fn role_of(name: &str) -> AccessRole {
     AccessRole::named(name).unwrap_or(AccessRole::Viewer)
 }
 
+/// The most that a peer may be given: what takes data away is for those who can be asked.
+const PEER_ROLE_MAX: AccessRole = AccessRole::Operator;
+
+async fn peer_roles(state: &State) -> Result<HashMap<PeerId, AccessRole>, StateError> {
+    let rows = state.peer_roles().await?;
+    // One of a later version is none.
+    Ok(rows.into_iter().filter_map(|(peer, role)| Some((peer, AccessRole::named(&role)?))).collect())
+}
+
+/// Words that a peer has said, in one line of a log.
+fn of_peer(said: &str) -> String {
+    said.chars().filter(|c| !c.is_control()).take(100).collect()
+}
+
 fn check_name(what: &str, name: &str) -> Result<(), ErrorBody> {
     if farside_engine::is_label(name) {
         return Ok(());
@@ -149,6 +165,7 @@ impl Access {
         }
         Ok(Access {
             known: RwLock::new(known),
+            peers: RwLock::new(peer_roles(&state).await?),
             lock: tokio::sync::Mutex::default(),
             state,
             accounts_file,
@@ -212,6 +229,58 @@ impl Access {
         Some(Principal { who: Who::Account(session.account.clone()), role, ends_at: Some(ends) })
     }
 
+    /// Somebody at the site of a peer, of whom that says who they are and what they may do there; here it is no more than the peer
+    /// was given. None: it was given nothing.
+    pub(crate) fn peer(
+        &self,
+        id: PeerId,
+        name: &str,
+        who: Option<&str>,
+        there: Option<AccessRole>,
+    ) -> Option<Principal> {
+        let given = self.peer_role(id)?.min(PEER_ROLE_MAX);
+        let name = who.map_or_else(|| name.to_owned(), |who| format!("{name} ({})", of_peer(who)));
+        let role = there.map_or(AccessRole::Viewer, |there| there.min(given));
+        Some(Principal { who: Who::Peer { id, name }, role, ends_at: None })
+    }
+
+    /// What the administrators of a peer may do here.
+    pub(crate) fn peer_role(&self, id: PeerId) -> Option<AccessRole> {
+        self.peers.read().get(&id).copied()
+    }
+
+    /// Gives the administrators of a peer a role, or takes it.
+    ///
+    /// # Errors
+    /// No peer is given so much; the database.
+    pub(crate) async fn set_peer_role(&self, id: PeerId, role: Option<AccessRole>) -> Result<(), ErrorBody> {
+        if role.is_some_and(|role| role > PEER_ROLE_MAX) {
+            return Err(ErrorBody::new(
+                ErrorCode::WrongUsage,
+                format!("a peer is given the role {} at most", PEER_ROLE_MAX.name()),
+            )
+            .hint("what needs an administrator is done at the site itself, or with a token of its own"));
+        }
+        let _lock = self.lock.lock().await;
+        self.state.set_peer_role(id, role.map(AccessRole::name)).await.map_err(Failure::into_error_body)?;
+        match role {
+            Some(role) => self.peers.write().insert(id, role),
+            None => self.peers.write().remove(&id),
+        };
+        Ok(())
+    }
+
+    /// Reads anew what peers were given: one has gone, or has another key.
+    ///
+    /// # Errors
+    /// The database; nobody has a role then.
+    pub(crate) async fn peers_changed(&self) -> Result<(), StateError> {
+        let _lock = self.lock.lock().await;
+        let read = peer_roles(&self.state).await;
+        *self.peers.write() = read.as_ref().map(Clone::clone).unwrap_or_default();
+        read.map(drop)
+    }
+
     /// Whether that account exists: for what is written down of a login.
     pub(crate) fn knows_account(&self, name: &str) -> bool {
         self.known.read().accounts.contains_key(name)
@@ -233,6 +302,7 @@ impl Access {
                 known.accounts.get(name).is_some_and(|account| account.role == principal.role)
                     && known.sessions.values().any(|session| session.account == *name)
             }
+            Who::Peer { id, .. } => self.peer_role(*id).is_some_and(|role| role >= principal.role),
             Who::Nobody => false,
         }
     }
@@ -242,7 +312,7 @@ impl Access {
         let known = self.known.read();
         match &principal.who {
             Who::Account(name) => known.accounts.get(name).is_some_and(|account| account.role >= role),
-            Who::Local(_) | Who::Token(_) | Who::Nobody => {
+            Who::Local(_) | Who::Token(_) | Who::Peer { .. } | Who::Nobody => {
                 drop(known);
                 principal.role >= role && self.still_holds(principal)
             }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use farside_api::{AccessRole, WhoAmI};
+use farside_peer::PeerId;
 use farside_platform::Timestamp;
 
 use crate::convert;
@@ -16,6 +17,13 @@ pub(crate) enum Who {
     Token(String),
     /// A person who has logged in.
     Account(String),
+    /// Somebody at a peer's site, as that says it.
+    Peer {
+        /// The peer.
+        id: PeerId,
+        /// It and whom it names.
+        name: String,
+    },
     /// Nobody has said who they are.
     Nobody,
 }
@@ -27,6 +35,7 @@ impl fmt::Display for Who {
             Who::Local(None) => f.write_str("uid unknown"),
             Who::Token(name) => write!(f, "token {name}"),
             Who::Account(name) => write!(f, "account {name}"),
+            Who::Peer { name, .. } => write!(f, "peer {name}"),
             Who::Nobody => f.write_str("nobody"),
         }
     }

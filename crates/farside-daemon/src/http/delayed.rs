@@ -71,8 +71,8 @@ pub(super) async fn guarded(State(guard): State<Guard>, mut request: Request, ne
     let route = request.extensions().get::<MatchedPath>().map(|route| route.as_str().to_owned());
     let found = route.and_then(|route| destructive(request.method(), &route).map(|kind| (route, kind)));
     let (route, kind) = match (origin, found) {
-        (Origin::Network(_) | Origin::Unknown, Some(found)) => found,
-        _ => return next.run(request).await,
+        (Origin::Socket { .. }, _) | (_, None) => return next.run(request).await,
+        (Origin::Network(_) | Origin::Peer(_) | Origin::Unknown, Some(found)) => found,
     };
     if audit::is_plan(request.method(), &route, request.uri()) {
         return next.run(request).await;

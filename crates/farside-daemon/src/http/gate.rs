@@ -15,14 +15,16 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use farside_api::{ErrorBody, ErrorCode};
+use farside_api::{AccessRole, ErrorBody, ErrorCode};
+use farside_peer::PeerId;
 
 use super::error::ApiError;
-use super::roles::{Needs, needed};
+use super::roles::{Needs, SITES, THROUGH, needed};
 use crate::access::{Principal, Who};
 use crate::listen::Origin;
 use crate::metrics;
 use crate::site::Site;
+use crate::sites::{ROLE_HEADER, WHO_HEADER};
 
 /// The session's cookie. A browser takes the prefix to mean: over HTTPS alone, for this host alone, for every path.
 pub(super) const SESSION_COOKIE: &str = "__Host-farside";
@@ -48,6 +50,13 @@ pub(super) async fn gate(State(site): State<Arc<Site>>, mut request: Request, ne
             request.extensions_mut().insert(Principal::local(uid));
             next.run(request).await
         }
+        Origin::Peer(peer) => match allowed_peer(&site, peer, &request) {
+            Ok(principal) => {
+                request.extensions_mut().insert(principal);
+                next.run(request).await
+            }
+            Err(refusal) => refused(&site, &request, refusal),
+        },
         Origin::Network(_) | Origin::Unknown => {
             let mut response = match allowed(&site, &request) {
                 Ok(principal) => {
@@ -94,9 +103,9 @@ fn allowed(site: &Site, request: &Request) -> Result<Option<Principal>, Refusal>
     let known = known(site, headers)?;
     let by_session = known.as_ref().is_some_and(|(_, by)| *by == By::Session);
     let principal = known.map(|(principal, _)| principal);
-    let route = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
-    let needs = route.and_then(|route| needed(request.method(), route));
     check_same_page(request.method(), headers, by_session)?;
+    let route = route_of(request);
+    let needs = route.and_then(|route| needed(request.method(), route));
     match (needs, principal) {
         (Some(Needs::Nobody), principal) => Ok(principal),
         (_, None) => Err(Refusal {
@@ -107,8 +116,40 @@ fn allowed(site: &Site, request: &Request) -> Result<Option<Principal>, Refusal>
             )
             .hint("make a token at the site itself: farside token create NAME --role viewer"),
         }),
-        (Some(Needs::Role(role)), Some(principal)) if principal.role >= role => Ok(Some(principal)),
-        (Some(Needs::Role(role)), Some(principal)) => {
+        (needs, Some(principal)) => check_role(route, needs, principal).map(Some),
+    }
+}
+
+/// Somebody at a peer's site, if they may.
+fn allowed_peer(site: &Site, peer: PeerId, request: &Request) -> Result<Principal, Refusal> {
+    let said = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok());
+    let name = site.node.peer(peer).map_or_else(|| format!("{peer:?}"), |known| known.record.name);
+    let role = said(ROLE_HEADER).and_then(AccessRole::named);
+    let principal = site.access.peer(peer, &name, said(WHO_HEADER), role).ok_or_else(|| Refusal {
+        reason: "role",
+        body: ErrorBody::new(
+            ErrorCode::Forbidden,
+            format!("the site {} does not let your site look at it", site.document.name),
+        )
+        .hint(format!("an administrator there allows it: farside peer set {name} --role viewer")),
+    })?;
+    // From one peer to the next: who asks would be said by somebody whom this site does not know.
+    match route_of(request) {
+        route @ Some(SITES | THROUGH) => check_role(route, None, principal),
+        route => check_role(route, route.and_then(|route| needed(request.method(), route)), principal),
+    }
+}
+
+fn route_of(request: &Request) -> Option<&str> {
+    request.extensions().get::<MatchedPath>().map(MatchedPath::as_str)
+}
+
+/// Somebody who is known, if they may use a route.
+fn check_role(route: Option<&str>, needs: Option<Needs>, principal: Principal) -> Result<Principal, Refusal> {
+    match needs {
+        Some(Needs::Nobody) => Ok(principal),
+        Some(Needs::Role(role)) if principal.role >= role => Ok(principal),
+        Some(Needs::Role(role)) => {
             let message = format!(
                 "{} is {} here, and this needs {}",
                 principal.who,
@@ -122,8 +163,8 @@ fn allowed(site: &Site, request: &Request) -> Result<Option<Principal>, Refusal>
             })
         }
         // No such route: the answer says so. One without a row in the table is for the control socket alone.
-        (None, Some(principal)) if route.is_none() => Ok(Some(principal)),
-        (None, Some(_)) => Err(Refusal {
+        None if route.is_none() => Ok(principal),
+        None => Err(Refusal {
             reason: "route",
             body: ErrorBody::new(ErrorCode::Forbidden, "this is not served over the network")
                 .hint("ask it at the site itself, by the control socket"),

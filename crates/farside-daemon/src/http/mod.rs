@@ -1,4 +1,5 @@
-//! What is served: the API on the control socket and over HTTPS, with the console there; `/metrics` and `/healthz` on TCP and nothing else there.
+//! What is served: the API on the control socket, over HTTPS and to peers, with the console over HTTPS; `/metrics` and `/healthz` on TCP
+//! and nothing else there.
 
 mod accelerator;
 mod access;
@@ -26,6 +27,7 @@ mod pools;
 mod roles;
 mod scrubs;
 mod site;
+mod sites;
 mod snapshot_schedules;
 mod snapshots;
 mod support;
@@ -73,6 +75,7 @@ fn api() -> Routes {
         .merge(access::routes())
         .merge(audit::routes())
         .merge(delayed::routes())
+        .merge(sites::routes())
         .merge(events::routes());
     OpenApiRouter::new().nest(API_PREFIX, api).merge(health::routes())
 }
@@ -83,7 +86,7 @@ fn described() -> &'static serde_json::Value {
     document::keep(api().into_openapi())
 }
 
-/// The API, for the control socket and for HTTPS: where a request comes from decides who asks. A request that has begun runs to its end, whether or not its client still waits: half a
+/// The API, for the control socket, for HTTPS and for sessions with peers: where a request comes from decides who asks. A request that has begun runs to its end, whether or not its client still waits: half a
 /// deletion would be worse than one nobody hears of. `requests` knows them all.
 pub(crate) fn control(site: Arc<Site>, requests: TaskTracker) -> Router {
     let tasks = requests.clone();
@@ -108,7 +111,7 @@ pub(crate) fn control(site: Arc<Site>, requests: TaskTracker) -> Router {
     let audit = middleware::from_fn_with_state(Arc::clone(&site), audit::audited);
     let guard = delayed::Guard { site: Arc::clone(&site), requests: tasks };
     let guard = middleware::from_fn_with_state(guard, delayed::guarded);
-    let routes = routes.merge(console::routes());
+    let routes = routes.merge(console::routes()).merge(sites::through());
     let routes = routes.fallback(unknown).with_state(site).layer(audit).layer(guard).layer(gate);
     routes.layer(middleware::from_fn(to_its_end)).layer(middleware::from_fn(attend))
 }

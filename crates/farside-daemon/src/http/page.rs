@@ -13,9 +13,9 @@ use serde::Serialize;
 /// Most things of one page.
 const PAGE_MAX: u32 = 10_000;
 /// What to ask for as `after` for the next page.
-const NEXT: HeaderName = HeaderName::from_static("x-farside-next");
+pub(super) const NEXT: HeaderName = HeaderName::from_static("x-farside-next");
 /// How many things there are on all pages.
-const TOTAL: HeaderName = HeaderName::from_static("x-farside-total");
+pub(super) const TOTAL: HeaderName = HeaderName::from_static("x-farside-total");
 
 /// Which page is asked for.
 #[derive(Clone, Debug, Default)]

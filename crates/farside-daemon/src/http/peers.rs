@@ -5,8 +5,8 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::{Path, State};
 use farside_api::{
-    CreateInvitation, ErrorBody, ErrorCode, Invitation, JoinPeer, Peer, PeerRights, PeerStatus, RekeyPeer,
-    SetPeer,
+    AccessRole, CreateInvitation, ErrorBody, ErrorCode, Invitation, JoinPeer, Peer, PeerRights, PeerStatus,
+    RekeyPeer, SetPeer,
 };
 
 use farside_link::Direction;
@@ -54,6 +54,7 @@ async fn status(State(site): Shared, Path(name): Path<String>) -> Answer<PeerSta
 fn status_of(site: &Site, peer: &farside_peer::PeerStatus) -> PeerStatus {
     let throttle = |direction| site.throttles.document(&site.node, Limited::Peer(peer.record.id), direction);
     PeerStatus {
+        role: site.access.peer_role(peer.record.id),
         throttle_in: Some(throttle(Direction::In)),
         throttle_out: Some(throttle(Direction::Out)),
         ..peers::status(&site.node, peer, &site.rights)
@@ -115,6 +116,7 @@ async fn remove(
     site.throttles.forget(peer.record.id);
     site.mirrors.refresh_fences();
     tracing::warn!(peer = name, id = %peer.record.id, "peer removed");
+    site.access.peers_changed().await?;
     Ok(Outcome::Done(peers::document(&peer)))
 }
 
@@ -180,7 +182,7 @@ async fn follow_replaced(site: &Site, old: PeerId, old_is_gone: bool, new: PeerI
         site.node.forget_peer(old).await;
         site.rights.forget(old);
     }
-    let mut followed = Ok(());
+    let mut followed = site.access.peers_changed().await.map_err(Failure::into_error_body);
     for peer in [old, new] {
         let rights = site.rights.reload(&site.state, peer).await.map_err(Failure::into_error_body);
         site.throttles.forget(peer);
@@ -209,6 +211,7 @@ async fn set(
     let id = peer.record.id;
     let inward = request.throttle_in.as_deref().map(throttles::asked).transpose()?;
     let outward = request.throttle_out.as_deref().map(throttles::asked).transpose()?;
+    let role = request.role.as_deref().map(role_of).transpose()?;
     let kept = peers::set(&site.node, &site.state, peer.record, request).await?;
     for (direction, rules) in [(Direction::In, inward), (Direction::Out, outward)] {
         let Some(rules) = rules else { continue };
@@ -216,7 +219,28 @@ async fn set(
         let now = site.clock.now();
         site.throttles.set(&site.state, &site.node, now, Limited::Peer(id), direction, rules).await?;
     }
+    if let Some(role) = role {
+        site.access.set_peer_role(id, role).await?;
+        let given = role.map_or("none", AccessRole::name);
+        tracing::info!(
+            peer = kept.name,
+            role = given,
+            "what the peer's administrators may do at this site is set"
+        );
+    }
     Ok(Json(status_of(&site, &peers::named(&site.node, &kept.name)?)))
+}
+
+/// `none`, or a role.
+fn role_of(text: &str) -> Result<Option<AccessRole>, ErrorBody> {
+    match (text, AccessRole::named(text)) {
+        ("none", _) => Ok(None),
+        (_, Some(role)) => Ok(Some(role)),
+        (_, None) => Err(ErrorBody::new(
+            ErrorCode::WrongUsage,
+            format!("{text:?} is no role of a peer; use none, viewer or operator"),
+        )),
+    }
 }
 
 /// Lets a peer mirror volumes.

@@ -42,6 +42,7 @@ const TABLE: &[(&str, &str, Needs)] = &[
     ("GET", "/operations", VIEWER),
     ("GET", "/operations/{id}", VIEWER),
 
+    ("GET", "/sites", VIEWER),
     ("GET", "/audit", OPERATOR),
     ("GET", "/delayed", VIEWER),
     ("DELETE", "/delayed/{id}", ADMINISTRATOR),
@@ -163,6 +164,12 @@ const TABLE: &[(&str, &str, Needs)] = &[
     ("DELETE", "/accelerator/forwards/{listen}", ADMINISTRATOR),
 ];
 
+/// How other sites are. No peer hears that from this one.
+pub(super) const SITES: &str = "/api/v1/sites";
+/// What is asked of a peer. The peer decides what it answers to whom: this site says who asks and what they may do here, and
+/// the peer has its own table. So anybody who may look at this site may ask.
+pub(super) const THROUGH: &str = "/api/v1/sites/{peer}/{*path}";
+
 /// What is beside the API.
 const BESIDE: &[(&str, &str, Needs)] = &[("GET", "/metrics", VIEWER), ("GET", "/healthz", VIEWER)];
 
@@ -178,6 +185,9 @@ pub(super) fn needed(method: &Method, route: &str) -> Option<Needs> {
         api.chain(BESIDE.iter().map(|(method, path, needs)| ((*method, (*path).to_owned()), *needs)))
             .collect()
     });
+    if route == THROUGH {
+        return Some(VIEWER);
+    }
     // The router answers HEAD by what GET answers.
     let method = if method == Method::HEAD { "GET" } else { method.as_str() };
     BY_ROUTE.get(&(method, route.to_owned())).copied()

@@ -80,7 +80,7 @@ fn precedence(asked: &str) -> Result<Precedence, ErrorBody> {
     })
 }
 
-async fn status_of(site: &Site) -> SiteStatus {
+pub(super) async fn status_of(site: &Site) -> SiteStatus {
     let throttle = |direction| site.throttles.document(&site.node, Limited::Site, direction);
     let peers = site.node.peers();
     let queue = site.mirrors.queue();

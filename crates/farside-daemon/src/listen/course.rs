@@ -46,6 +46,9 @@ impl Manners {
         header_bytes: HEADER_BYTES_MAX,
     };
 
+    /// The API over sessions with peers.
+    pub(crate) const PEERS: Manners = Manners { places: 64, ..Manners::NETWORK };
+
     /// `/metrics` and `/healthz` over TCP: small answers to anybody.
     pub(crate) const PUBLIC: Manners = Manners {
         places: 128,

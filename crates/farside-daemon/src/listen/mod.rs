@@ -12,7 +12,7 @@ mod tls;
 
 pub(crate) use course::Manners;
 pub(crate) use guests::{Guests, Visit, attend};
-pub(crate) use origin::Origin;
+pub(crate) use origin::{FromSomewhere, Origin};
 pub(crate) use tls::TlsListener;
 
 use tokio::net::TcpListener;

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 
+use farside_peer::PeerId;
 use tokio::net::{TcpStream, UnixStream};
 
 /// Where a request comes from, as its connection says it.
@@ -15,6 +16,8 @@ pub(crate) enum Origin {
     },
     /// The network.
     Network(SocketAddr),
+    /// The session with a peer.
+    Peer(PeerId),
     /// It is gone already.
     Unknown,
 }
@@ -24,6 +27,7 @@ impl fmt::Display for Origin {
         match self {
             Origin::Socket { .. } => f.write_str("socket"),
             Origin::Network(address) => write!(f, "{}", address.ip().to_canonical()),
+            Origin::Peer(id) => write!(f, "session with {id:?}"),
             Origin::Unknown => f.write_str("unknown"),
         }
     }

@@ -1,4 +1,6 @@
-//! Tokens of the API.
+//! Who may use the API: tokens, and the administrators of peers.
+
+use farside_peer::PeerId;
 
 use super::rows::from_row;
 use super::{State, StateError};
@@ -18,6 +20,29 @@ pub(crate) struct TokenRow {
 from_row!(TokenRow { name, role, hash, created_at, created_by, expires_at, last_used_at });
 
 impl State {
+    /// What the administrators of peers may do here.
+    pub(crate) async fn peer_roles(&self) -> Result<Vec<(PeerId, String)>, StateError> {
+        let rows: Vec<(Vec<u8>, String)> =
+            sqlx::query_as("SELECT id, site_role FROM peers WHERE site_role IS NOT NULL")
+                .fetch_all(&self.readers)
+                .await?;
+        let read = |(id, role): (Vec<u8>, String)| {
+            let id = id.as_slice().try_into().map_err(|_| StateError::Row("a peer's id has not 32 bytes"))?;
+            Ok((PeerId(id), role))
+        };
+        rows.into_iter().map(read).collect()
+    }
+
+    /// Gives them a role, or takes it.
+    pub(crate) async fn set_peer_role(&self, peer: PeerId, role: Option<&str>) -> Result<(), StateError> {
+        sqlx::query("UPDATE peers SET site_role = ? WHERE id = ?")
+            .bind(role)
+            .bind(peer.0.as_slice())
+            .execute(&self.writer)
+            .await?;
+        Ok(())
+    }
+
     /// All tokens, by name.
     pub(crate) async fn tokens(&self) -> Result<Vec<TokenRow>, StateError> {
         Ok(sqlx::query_as(

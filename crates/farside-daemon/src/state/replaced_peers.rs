@@ -27,7 +27,7 @@ impl State {
             "UPDATE OR IGNORE rights SET peer = ?2 WHERE peer = ?1",
             "UPDATE peers SET throttle_in = coalesce(peers.throttle_in, o.throttle_in), \
              throttle_out = coalesce(peers.throttle_out, o.throttle_out), dscp = coalesce(peers.dscp, o.dscp), \
-             rate = coalesce(peers.rate, o.rate), keepalive = coalesce(peers.keepalive, o.keepalive), address = coalesce(peers.address, o.address), \
+             rate = coalesce(peers.rate, o.rate), site_role = coalesce(peers.site_role, o.site_role), keepalive = coalesce(peers.keepalive, o.keepalive), address = coalesce(peers.address, o.address), \
              paths_mode = CASE WHEN peers.paths = '' THEN o.paths_mode ELSE peers.paths_mode END, \
              paths = CASE WHEN peers.paths = '' THEN o.paths ELSE peers.paths END \
              FROM peers AS o WHERE o.id = ?1 AND peers.id = ?2",

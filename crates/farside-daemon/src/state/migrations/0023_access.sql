@@ -10,6 +10,9 @@ CREATE TABLE tokens (
     last_used_at INTEGER
 ) STRICT;
 
+-- What the administrators of a peer may do here, over the session with it; null: nothing.
+ALTER TABLE peers ADD COLUMN site_role TEXT;
+
 -- Changes that were asked for through the API. A row is written before the change begins; outcome and duration follow.
 -- No number is given twice.
 CREATE TABLE audit (

@@ -1,0 +1,118 @@
+//! Where peers come in: streams that carry requests become connections of a listener, with the manners of any other.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use async_trait::async_trait;
+use axum::body::Bytes;
+use axum::serve::Listener;
+use farside_peer::{DataStream, PeerId, PeerLink, PeerService, Refusal};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::mpsc;
+
+use super::STREAM_HEADER;
+use crate::listen::{FromSomewhere, Origin};
+
+/// Streams that wait to be accepted. One more is closed, and its peer tries again.
+const WAITING_MAX: usize = 16;
+
+/// What this site does for its peers: requests to the API go to the door, everything else to the mirrors.
+pub(crate) struct SiteService {
+    mirrors: Arc<dyn PeerService>,
+    arrivals: mpsc::Sender<Arrival>,
+}
+
+/// The listener of the door.
+pub(crate) struct Door {
+    arrivals: mpsc::Receiver<Arrival>,
+}
+
+/// A stream of a peer.
+pub(crate) struct Arrival {
+    peer: PeerId,
+    stream: DataStream,
+}
+
+/// The service of a site with these mirrors, and the door where its API is to be served.
+pub(crate) fn door(mirrors: Arc<dyn PeerService>) -> (SiteService, Door) {
+    let (sender, arrivals) = mpsc::channel(WAITING_MAX);
+    (SiteService { mirrors, arrivals: sender }, Door { arrivals })
+}
+
+#[async_trait]
+impl PeerService for SiteService {
+    async fn call(&self, link: &Arc<dyn PeerLink>, request: Bytes) -> Result<Bytes, Refusal> {
+        self.mirrors.call(link, request).await
+    }
+
+    async fn stream(&self, link: &Arc<dyn PeerLink>, header: Bytes, stream: DataStream) {
+        if header != STREAM_HEADER {
+            return self.mirrors.stream(link, header, stream).await;
+        }
+        // Dropped, it is closed: whoever floods the door finds it shut.
+        let _ = self.arrivals.try_send(Arrival { peer: link.peer(), stream });
+    }
+}
+
+impl Listener for Door {
+    type Io = Arrival;
+    type Addr = PeerId;
+
+    async fn accept(&mut self) -> (Arrival, PeerId) {
+        match self.arrivals.recv().await {
+            Some(arrival) => {
+                let peer = arrival.peer;
+                (arrival, peer)
+            }
+            // Nobody comes any more.
+            None => std::future::pending().await,
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<PeerId> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+impl FromSomewhere for Arrival {
+    fn origin(&self) -> Origin {
+        Origin::Peer(self.peer)
+    }
+}
+
+impl AsyncRead for Arrival {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream.io).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Arrival {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream.io).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream.io).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_message_of_the_mirrors_begins_as_a_request_does() {
+        // A field's number and how it is written: of the six ways there are, 6 and 7 are none.
+        assert!(STREAM_HEADER[0] & 7 > 5);
+    }
+}
