@@ -7,8 +7,8 @@
 mod accelerator;
 
 use farside_api::{
-    AcceleratorStatus, Dedup, DedupState, Host, Mirror, PathState, Peer, PeerPath, PeerState, Pool, PoolRoom,
-    PoolState, Role, Scrub, ScrubState, SourceHeard,
+    AcceleratorStatus, Dedup, DedupState, Host, Mirror, MirrorState, PathState, Peer, PeerPath, PeerState,
+    Pool, PoolRoom, PoolState, Role, Scrub, ScrubState, SourceHeard,
 };
 use farside_mirror::{LogEntry, LogEvent, QueueStatus, Relationship};
 use farside_transfer::{LevelKind, TransferReport, TransferResult};
@@ -246,6 +246,22 @@ fn describe() {
     );
     describe_gauge!("farside_mirror_lag_seconds", Unit::Seconds, "Age of the replica's data");
     describe_gauge!(
+        "farside_mirror_objective_seconds",
+        Unit::Seconds,
+        "How old the replica's data may be, by its objective"
+    );
+    describe_gauge!(
+        "farside_mirror_forecast_seconds",
+        Unit::Seconds,
+        "How old the replica's data will be at most, if that can be told"
+    );
+    describe_gauge!(
+        "farside_mirror_proven_timestamp_seconds",
+        Unit::Seconds,
+        "When the replica was last re-read and compared as a whole"
+    );
+    describe_gauge!("farside_mirror_state", Unit::Count, "1, with the mirror's state as a label");
+    describe_gauge!(
         "farside_mirror_source_overtaken",
         Unit::Count,
         "1 if hosts went on elsewhere than at the replica's source: what it brings is of the old original"
@@ -273,6 +289,21 @@ fn describe() {
         "Times that one of two living sites with one key was refused: a copy of the peer here, or this site there"
     );
     describe_gauge!("farside_path_up", Unit::Count, "1 if the path of the peer's session works");
+    describe_gauge!(
+        "farside_path_rtt_seconds",
+        Unit::Seconds,
+        "Round-trip time of the path, as the kernel has smoothed it"
+    );
+    describe_gauge!(
+        "farside_path_delivery_bytes_per_second",
+        Unit::Bytes,
+        "What arrives at the peer, as last measured"
+    );
+    describe_counter!(
+        "farside_path_retransmitted_bytes_total",
+        Unit::Bytes,
+        "Bytes over the path in the peer's session that the kernel had to send again"
+    );
     describe_counter!(
         "farside_path_wire_bytes_total",
         Unit::Bytes,
@@ -366,11 +397,27 @@ fn scrub(scrub: &Scrub) {
     }
 }
 
+/// As the API writes it.
+fn word(state: MirrorState) -> String {
+    let word = serde_json::to_value(state).ok().and_then(|value| value.as_str().map(str::to_owned));
+    word.unwrap_or_default()
+}
+
 fn mirror(mirror: &Mirror) {
     if let (Role::Destination, Some(lag)) = (mirror.role, mirror.lag_seconds) {
         figure("farside_mirror_lag_seconds", "mirror", &mirror.name, lag);
     }
     if mirror.role == Role::Destination {
+        let figure = |name, value: Option<f64>| {
+            value.inspect(|value| figure(name, "mirror", &mirror.name, *value));
+        };
+        figure("farside_mirror_objective_seconds", mirror.objective_seconds);
+        figure("farside_mirror_forecast_seconds", mirror.forecast_seconds);
+        let proven = mirror.last_proven_at.filter(|_| mirror.state != MirrorState::BrokenOff);
+        figure("farside_mirror_proven_timestamp_seconds", proven.map(|at| at.as_second() as f64));
+        // From the beginning on: a mirror that was never copied has this and no lag.
+        let state = word(mirror.state);
+        gauge!("farside_mirror_state", "mirror" => mirror.name.clone(), "state" => state).set(1.0);
         let set = |name, value: bool| figure(name, "mirror", &mirror.name, f64::from(u8::from(value)));
         set("farside_mirror_source_overtaken", mirror.source_overtaken.is_some());
         if let Some(heard) = mirror.source_heard {
@@ -404,6 +451,16 @@ fn path(peer: &str, path: &PeerPath) {
         path.local.as_ref().map_or_else(|| path.remote.clone(), |local| format!("{local}={}", path.remote));
     gauge!("farside_path_up", "peer" => peer.to_owned(), "path" => name.clone())
         .set(f64::from(u8::from(path.state == PathState::Up)));
+    let labels = [("peer", peer.to_owned()), ("path", name.clone())];
+    if let Some(rtt) = path.rtt_seconds {
+        gauge!("farside_path_rtt_seconds", &labels).set(rtt);
+    }
+    if let Some(rate) = path.delivery_bytes_per_second {
+        gauge!("farside_path_delivery_bytes_per_second", &labels).set(rate as f64);
+    }
+    if let Some(bytes) = path.retransmitted_bytes {
+        counter!("farside_path_retransmitted_bytes_total", &labels).absolute(bytes);
+    }
     for (direction, bytes) in [("sent", path.sent_bytes), ("received", path.received_bytes)] {
         counter!(
             "farside_path_wire_bytes_total",
