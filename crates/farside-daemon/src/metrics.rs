@@ -408,13 +408,14 @@ fn mirror(mirror: &Mirror) {
         figure("farside_mirror_lag_seconds", "mirror", &mirror.name, lag);
     }
     if mirror.role == Role::Destination {
-        let figure = |name, value: Option<f64>| {
-            value.inspect(|value| figure(name, "mirror", &mirror.name, *value));
-        };
-        figure("farside_mirror_objective_seconds", mirror.objective_seconds);
-        figure("farside_mirror_forecast_seconds", mirror.forecast_seconds);
         let proven = mirror.last_proven_at.filter(|_| mirror.state != MirrorState::BrokenOff);
-        figure("farside_mirror_proven_timestamp_seconds", proven.map(|at| at.as_second() as f64));
+        for (name, value) in [
+            ("farside_mirror_objective_seconds", mirror.objective_seconds),
+            ("farside_mirror_forecast_seconds", mirror.forecast_seconds),
+            ("farside_mirror_proven_timestamp_seconds", proven.map(|at| at.as_second() as f64)),
+        ] {
+            value.inspect(|value| figure(name, "mirror", &mirror.name, *value));
+        }
         // From the beginning on: a mirror that was never copied has this and no lag.
         let state = word(mirror.state);
         gauge!("farside_mirror_state", "mirror" => mirror.name.clone(), "state" => state).set(1.0);

@@ -43,7 +43,7 @@ use crate::pools::opening::Opening;
 use crate::scrubs::Scrubs;
 use crate::similarity::SimilarityFiles;
 use crate::site::Site;
-use crate::sites::door::{Door, door};
+use crate::sites::door::{PeerDoor, peer_door};
 use crate::sites::seen::SitesSeen;
 use crate::snapshot_schedules::SnapshotSchedules;
 use crate::state::State;
@@ -229,7 +229,7 @@ pub(crate) async fn start(
     log: Log,
     data_dir: &DataDir,
     listeners: Listeners<'_>,
-) -> Result<(Arc<Site>, Vec<Opening>, Door), DaemonError> {
+) -> Result<(Arc<Site>, Vec<Opening>, PeerDoor), DaemonError> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let randomness: Arc<dyn Randomness> = Arc::new(OsRandomness);
     let metrics = Metrics::install();
@@ -267,7 +267,7 @@ pub(crate) async fn start(
     );
     let source = Arc::new(source.await?);
     source.set_budgets(config.budgets);
-    let (service, door) = door(Arc::clone(&source) as _);
+    let (service, door) = peer_door(Arc::clone(&source) as _);
     let node_config = NodeConfig {
         listen: match &config.peer_listen {
             Listen::Off => None,

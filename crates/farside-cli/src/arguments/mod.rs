@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::arguments::names::parse_label;
 use crate::client::{Network, Way};
 use crate::quantities::parse_duration;
 

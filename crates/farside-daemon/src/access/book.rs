@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use farside_api::{AccessRole, Account, CreateToken, CreatedToken, ErrorBody, ErrorCode, Token};
+use farside_peer::PeerId;
 use farside_platform::{Clock, OsRandomness, Randomness, Timestamp};
 use parking_lot::RwLock;
 use zeroize::Zeroizing;

@@ -136,6 +136,8 @@ impl AlarmsConfig {
             Kind::NoProgress | Kind::TransfersFailing | Kind::PeerGone | Kind::Test => {
                 (Duration::ZERO, self.clear_after)
             }
+            // It is so or not.
+            Kind::DestructiveDelayed => (Duration::ZERO, Duration::ZERO),
             // A person ends it.
             Kind::Ransomware => (Duration::ZERO, Duration::ZERO),
         };

@@ -133,9 +133,18 @@ pub(super) async fn audited(State(site): State<Arc<Site>>, request: Request, nex
     response
 }
 
+/// What is to be written down of a request.
+pub(super) struct Entry(AuditRow);
+
+impl Entry {
+    pub(super) fn of(site: &Site, request: &Request, sent: Option<Value>) -> Entry {
+        Entry(row(site, request, kept(sent)))
+    }
+}
+
 /// Writes down a request that was not carried out now, and why.
-pub(super) async fn not_now(site: &Site, request: &Request, sent: Option<Value>, why: &ErrorBody) {
-    if let Some(id) = begins(site, &row(site, request, kept(sent))).await {
+pub(super) async fn not_now(site: &Site, Entry(row): Entry, why: &ErrorBody) {
+    if let Some(id) = begins(site, &row).await {
         ends(site, id, Some(why), Duration::ZERO).await;
     }
 }

@@ -79,7 +79,7 @@ pub(super) async fn guarded(State(guard): State<Guard>, mut request: Request, ne
     }
     let names = request.extract_parts::<RawPathParams>().await.ok();
     let thing = names.and_then(|names| thing(&route, &names)).unwrap_or_default();
-    if kind == Destructive::Takes {
+    if matches!(kind, Destructive::Takes) {
         let said = request.headers().get(HeaderName::from_static(CONFIRM_HEADER));
         let said = said.map(|value| value.to_str().unwrap_or_default());
         if said != Some(thing.as_str()) {
@@ -133,7 +133,8 @@ async fn wait(guard: Guard, request: Request, next: Next, wish: Wish) -> Respons
     tracing::warn!(who = delayed.who, from = delayed.from, thing = delayed.thing, method = delayed.method, path = delayed.path,
         runs_at = %delayed.runs_at, id = %delayed.id, "a destructive request waits; farside delayed stop {} stops it", delayed.id);
     let said = said(&delayed);
-    audit::not_now(&site, &request, sent, &said).await;
+    let entry = audit::Entry::of(&site, &request, sent);
+    audit::not_now(&site, entry, &said).await;
     let role = match needed(request.method(), &route) {
         Some(Needs::Role(role)) => role,
         // Neither lets a destructive request in.

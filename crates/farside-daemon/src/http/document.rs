@@ -132,7 +132,7 @@ fn complete_operation(operation: &mut Map<String, Value>, method: &str, path: &s
     let method = Method::from_bytes(method.to_ascii_uppercase().as_bytes()).unwrap_or_default();
     let destructive = destructive(&method, path);
     if let Some(Value::Array(parameters)) = operation.get_mut("parameters")
-        && destructive == Some(Destructive::Takes)
+        && matches!(destructive, Some(Destructive::Takes))
     {
         parameters.push(json!({
             "name": CONFIRM_HEADER, "in": "header", "required": false, "schema": {"type": "string"},

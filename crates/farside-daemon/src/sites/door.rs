@@ -25,7 +25,7 @@ pub(crate) struct SiteService {
 }
 
 /// The listener of the door.
-pub(crate) struct Door {
+pub(crate) struct PeerDoor {
     arrivals: mpsc::Receiver<Arrival>,
 }
 
@@ -36,9 +36,9 @@ pub(crate) struct Arrival {
 }
 
 /// The service of a site with these mirrors, and the door where its API is to be served.
-pub(crate) fn door(mirrors: Arc<dyn PeerService>) -> (SiteService, Door) {
+pub(crate) fn peer_door(mirrors: Arc<dyn PeerService>) -> (SiteService, PeerDoor) {
     let (sender, arrivals) = mpsc::channel(WAITING_MAX);
-    (SiteService { mirrors, arrivals: sender }, Door { arrivals })
+    (SiteService { mirrors, arrivals: sender }, PeerDoor { arrivals })
 }
 
 #[async_trait]
@@ -56,7 +56,7 @@ impl PeerService for SiteService {
     }
 }
 
-impl Listener for Door {
+impl Listener for PeerDoor {
     type Io = Arrival;
     type Addr = PeerId;
 
