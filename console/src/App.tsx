@@ -1,6 +1,7 @@
 import { Component, lazy, Suspense } from 'react';
 import { Link, Route, Routes } from 'react-router-dom';
 import { SessionContext, useSession } from './api/session';
+import { SITE } from './api/site';
 import { Overview } from './overview/Overview';
 import { PageFrame } from './shell/PageFrame';
 import { Shell } from './shell/Shell';
@@ -20,11 +21,13 @@ const Accelerator = lazy(() => import('./accelerator/Accelerator'));
 const Alarms = lazy(() => import('./events/Alarms'));
 const Events = lazy(() => import('./events/Events'));
 const Audit = lazy(() => import('./events/Audit'));
+const Sites = lazy(() => import('./sites/Sites'));
 const Create = lazy(() => import('./create/Create'));
 
-/** Every page belongs to the one site whose daemon serves it. A view of several sites would stand above this. */
+/** Every page belongs to one site: the one whose daemon serves it, or a peer that is asked through it (`api/site.ts`). */
 export function App() {
   const session = useSession();
+<<<<<<< HEAD
   if (session.data === undefined) {
     return session.error ? (
       <main className="login">
@@ -32,6 +35,17 @@ export function App() {
       </main>
     ) : null;
   }
+=======
+  if (session.error) {
+    return (
+      <main className="login">
+        <FailureNote error={session.error} />
+        {SITE && <a href="/sites">Back to the list of sites</a>}
+      </main>
+    );
+  }
+  if (session.data === undefined) return null;
+>>>>>>> 520a9ba1 (The console shows other sites through this one, and names what it takes away)
   if (session.data === null) {
     return (
       <Suspense fallback={null}>
@@ -59,6 +73,7 @@ export function App() {
             <Route path="alarms" element={<Alarms />} />
             <Route path="events" element={<Events />} />
             <Route path="audit" element={<Audit />} />
+            <Route path="sites" element={<Sites />} />
             <Route path="create/*" element={<Create />} />
             <Route path="*" element={<Nowhere />} />
           </Route>

@@ -6,6 +6,7 @@ import { StrictMode } from 'react';
 import { createRoot } from 'react-dom/client';
 import { BrowserRouter } from 'react-router-dom';
 import { Failure } from './api/client';
+import { home, SITE } from './api/site';
 import { App } from './App';
 import { beginTheme } from './shell/theme';
 
@@ -27,7 +28,7 @@ const client: QueryClient = new QueryClient({
 createRoot(document.getElementById('root')!).render(
   <StrictMode>
     <QueryClientProvider client={client}>
-      <BrowserRouter>
+      <BrowserRouter basename={home(SITE)}>
         <App />
       </BrowserRouter>
     </QueryClientProvider>

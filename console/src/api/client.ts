@@ -1,5 +1,6 @@
 import createClient from 'openapi-fetch';
 import { heard } from './heard';
+import { through } from './site';
 import type { components, paths } from './schema';
 
 export type Schemas = components['schemas'];
@@ -19,6 +20,11 @@ const READ_WITHIN = 15_000;
 
 export const api = createClient<paths>({
   baseUrl: '',
+  Request: class extends Request {
+    constructor(asked: RequestInfo | URL, init?: RequestInit) {
+      super(typeof asked === 'string' ? through(asked, init?.method) : asked, init);
+    }
+  },
   fetch: (request) => fetch(request, request.method === 'GET' ? { signal: AbortSignal.timeout(READ_WITHIN) } : {}),
 });
 
@@ -51,6 +57,8 @@ export async function answered<T>(asking: Promise<Answer<T>>): Promise<T> {
     throw LOST;
   }
   heard('answers', true);
+  const delayed = answer.response.status === 202 ? (answer.data as Schemas['DelayedDocument'] | undefined)?.error : undefined;
+  if (delayed) throw new Failure(delayed.code, delayed.message, delayed.hint);
   if (answer.response.ok) return answer.data as T;
   const body = (answer.error as { error?: Schemas['ErrorBody'] } | undefined)?.error;
   throw new Failure(body?.code ?? 'failed', body?.message ?? `The daemon answered ${answer.response.status}.`, body?.hint);
@@ -61,6 +69,9 @@ export function parts(name: string): { pool: string; volume: string } {
   const at = name.indexOf('/');
   return { pool: name.slice(0, at), volume: name.slice(at + 1) };
 }
+
+/** The header by which a request that takes something away names what it is about. */
+export const confirming = (thing: string) => ({ 'x-farside-confirm': thing });
 
 /** The answer to a request with `?plan=true`: what it would do. */
 export const planned = (asking: Promise<Answer<unknown>>) => answered(asking) as Promise<Plan>;

@@ -3,6 +3,7 @@ import { useEffect } from 'react';
 import type { Mirror } from './client';
 import { heard } from './heard';
 import { seen } from './queries';
+import { through } from './site';
 
 /** Lists that events keep up to date, and by what an event finds its thing there. */
 const LISTS = {
@@ -61,7 +62,7 @@ function follow(client: QueryClient): () => void {
     timer ??= setTimeout(show, TOGETHER);
   };
   const open = () => {
-    source = new EventSource('/api/v1/events');
+    source = new EventSource(through('/api/v1/events'));
     source.onopen = () => heard('events', true);
     source.onerror = () => {
       heard('events', false);

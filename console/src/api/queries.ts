@@ -98,6 +98,14 @@ export const useSiteStatus = () =>
     refetchInterval: NOW_AND_THEN,
   });
 
+/** This site and those that it is paired with, whichever of them is shown. */
+export const useSites = () =>
+  useQuery({ queryKey: ['sites'], queryFn: () => answered(api.GET('/api/v1/sites')), refetchInterval: NOW_AND_THEN });
+
+/** Destructive requests that wait. */
+export const useDelayed = () =>
+  useQuery({ queryKey: ['delayed'], queryFn: () => answered(api.GET('/api/v1/delayed')), refetchInterval: NOW_AND_THEN });
+
 export const useAccelerator = () =>
   useQuery({
     queryKey: ['accelerator'],

@@ -10,6 +10,7 @@ import { DataTable, type Column } from '../table/DataTable';
 import { sentence } from '../words/sentence';
 import { Status } from '../words/Status';
 import { Ago } from '../words/Time';
+import { Waiting } from './Waiting';
 
 function Subject({ alarm }: { alarm: Alarm }) {
   if (alarm.subject.includes('/')) return <Link to={`/mirrors/${alarm.subject}`}>{alarm.subject}</Link>;
@@ -66,6 +67,7 @@ export default function Alarms() {
   ];
   return (
     <PageFrame title="Alarms">
+      <Waiting />
       <Panel title="Alarms, open ones first">
         <Loaded query={alarms} lines={6}>
           {(all) => <DataTable label="Alarms" rows={all} columns={columns} rowKey={(alarm) => alarm.id} empty="There has been no alarm." />}

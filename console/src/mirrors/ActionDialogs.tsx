@@ -1,6 +1,6 @@
 import { Checkbox } from '@patternfly/react-core';
 import { useState } from 'react';
-import { answered, api, parts, planned, type Schemas, type TransferRecord } from '../api/client';
+import { answered, api, confirming, parts, planned, type Schemas, type TransferRecord } from '../api/client';
 import { useSnapshots, type SeenMirror } from '../api/queries';
 import { SelectField, TextField } from '../forms/fields';
 import { ActionDialog } from '../plan/ActionDialog';
@@ -92,7 +92,7 @@ function Resync({ mirror, onClose }: Shown) {
           </>
         ),
         plan: () => planned(api.POST('/api/v1/mirrors/{pool}/{volume}/resync', { params: { path, query: { plan: true } }, body })),
-        run: () => answered(api.POST('/api/v1/mirrors/{pool}/{volume}/resync', { params: { path }, body })),
+        run: () => answered(api.POST('/api/v1/mirrors/{pool}/{volume}/resync', { params: { path, header: confirming(mirror.name) }, body })),
         cost: ['Only what differs from the newest point that both sites hold travels. Comparing reads metadata, not data, where there is such a point.'],
       }}
     />

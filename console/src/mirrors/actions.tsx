@@ -1,4 +1,4 @@
-import { answered, api, parts, planned, type Schemas } from '../api/client';
+import { answered, api, confirming, parts, planned, type Schemas } from '../api/client';
 import type { SeenMirror } from '../api/queries';
 import type { Action } from '../plan/ActionDialog';
 import { CopyLine } from '../words/CopyLine';
@@ -162,7 +162,7 @@ export function simpleAction(name: ActionName, mirror: SeenMirror, history: Tran
         title: `Delete the mirror of ${mirror.name}`,
         verb: 'Delete the mirror',
         plan: () => planned(api.DELETE('/api/v1/mirrors/{pool}/{volume}', { params: dry })),
-        run: () => answered(api.DELETE('/api/v1/mirrors/{pool}/{volume}', { params })),
+        run: () => answered(api.DELETE('/api/v1/mirrors/{pool}/{volume}', { params: { path, header: confirming(mirror.name) } })),
         cost: ['Nothing on the link. A mirror that is made anew compares the whole volume.'],
         typed: mirror.name,
       };
@@ -172,7 +172,7 @@ export function simpleAction(name: ActionName, mirror: SeenMirror, history: Tran
         title: `Release the mirror of ${mirror.name} to ${peer}`,
         verb: 'Release',
         plan: () => planned(api.POST('/api/v1/mirrors/{pool}/{volume}/release/{peer}', { params: { path: { ...path, peer }, query: { plan: true } } })),
-        run: () => answered(api.POST('/api/v1/mirrors/{pool}/{volume}/release/{peer}', { params: { path: { ...path, peer } } })),
+        run: () => answered(api.POST('/api/v1/mirrors/{pool}/{volume}/release/{peer}', { params: { path: { ...path, peer }, header: confirming(`${mirror.name} ${peer}`) } })),
         cost: ['Nothing on the link. Space that was kept for the mirror comes back.'],
         typed: mirror.name,
       };

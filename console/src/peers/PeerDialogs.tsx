@@ -1,6 +1,6 @@
 import { Checkbox } from '@patternfly/react-core';
 import { useState } from 'react';
-import { answered, api, planned, type Schemas } from '../api/client';
+import { answered, api, confirming, planned, type Schemas } from '../api/client';
 import { useSite, useVolumes } from '../api/queries';
 import { SelectField, TextField } from '../forms/fields';
 import { ActionDialog } from '../plan/ActionDialog';
@@ -160,7 +160,7 @@ export function RemovePeer({ peer, onClose }: { peer: string; onClose: () => voi
         verb: 'Remove',
         typed: peer,
         plan: () => planned(api.DELETE('/api/v1/peers/{peer}', { params: { path, query: { plan: true } } })),
-        run: () => answered(api.DELETE('/api/v1/peers/{peer}', { params: { path } })),
+        run: () => answered(api.DELETE('/api/v1/peers/{peer}', { params: { path, header: confirming(peer) } })),
       }}
     />
   );

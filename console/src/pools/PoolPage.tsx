@@ -2,7 +2,7 @@ import { Button } from '@patternfly/react-core';
 import { useQuery } from '@tanstack/react-query';
 import { useState } from 'react';
 import { Link, useParams } from 'react-router-dom';
-import { answered, api, planned, type Pool, type Volume } from '../api/client';
+import { answered, api, confirming, planned, type Pool, type Volume } from '../api/client';
 import { usePool, useVolumes } from '../api/queries';
 import { useMay } from '../api/session';
 import { TextField } from '../forms/fields';
@@ -82,7 +82,7 @@ function Space({ pool }: { pool: Pool }) {
             verb: 'Delete',
             typed: pool.name,
             plan: () => planned(api.DELETE('/api/v1/pools/{pool}', { params: { path, query: { plan: true } } })),
-            run: () => answered(api.DELETE('/api/v1/pools/{pool}', { params: { path } })),
+            run: () => answered(api.DELETE('/api/v1/pools/{pool}', { params: { path, header: confirming(pool.name) } })),
           }}
         />
       )}

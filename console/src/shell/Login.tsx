@@ -3,6 +3,7 @@ import { useQueryClient } from '@tanstack/react-query';
 import { useState } from 'react';
 import { answered, api } from '../api/client';
 import { becomes } from '../api/session';
+import { SITE } from '../api/site';
 import { TextField } from '../forms/fields';
 import { FailureNote } from '../words/FailureNote';
 
@@ -18,7 +19,9 @@ export default function Login() {
     setFailure(null);
     try {
       const who = await answered(api.POST('/api/v1/session', { body: { name, password } }));
-      becomes(client, who);
+      // At another site one may do what its peer was given: that is asked there.
+      if (SITE) window.location.reload();
+      else becomes(client, who);
     } catch (error) {
       setFailure(error);
       setPassword('');

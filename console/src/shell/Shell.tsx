@@ -21,6 +21,8 @@ import { useLostSince } from '../api/heard';
 import { useLive } from '../api/live';
 import { useAccelerator, useAlarms, useSite } from '../api/queries';
 import { SessionContext, useLogOut, useMay } from '../api/session';
+import { SITE } from '../api/site';
+import { SiteChoice } from '../sites/SiteChoice';
 import { Loaded, PageFrame } from './PageFrame';
 import { chooseTheme, useTheme, type Theme } from './theme';
 import { useNow } from '../words/Time';
@@ -60,14 +62,15 @@ export function Shell() {
         <MastheadBrand>
           <MastheadLogo component={(props: object) => <Link {...props} to="/" />}>
             <span className="brand">farside</span>
-            <span className="brand-site" title="The name of this site">
-              {site.data?.name}
+            <span className="brand-site" title={SITE ? 'The site that is shown, asked through this one' : 'The name of this site'}>
+              {SITE || site.data?.name}
             </span>
           </MastheadLogo>
         </MastheadBrand>
       </MastheadMain>
       <MastheadContent>
         <div className="masthead-tools">
+          <SiteChoice />
           <span className="who">
             {session?.who.replace('account ', '')} <span className="quiet">{session?.role}</span>
           </span>
@@ -128,6 +131,8 @@ function Pages({ pathname }: { pathname: string }) {
     ['/peers', 'Peers and paths'],
     ['/calculator', 'Calculator'],
   ];
+  // A peer of a peer is not reached.
+  if (!SITE) pages.push(['/sites', 'Sites']);
   if (accelerator.data && (accelerator.data.state !== 'off' || accelerator.data.listen)) {
     pages.push(['/accelerator', 'Accelerator']);
   }

@@ -1,5 +1,5 @@
 import { useState } from 'react';
-import { answered, api, parts, planned, type Schemas, type Snapshot, type Volume } from '../api/client';
+import { answered, api, confirming, parts, planned, type Schemas, type Snapshot, type Volume } from '../api/client';
 import { TextField } from '../forms/fields';
 import { ActionDialog } from '../plan/ActionDialog';
 import { readSize, size } from '../words/quantities';
@@ -91,7 +91,7 @@ function Resize({ volume, onClose }: Shown) {
         typed: typeof bytes === 'number' && bytes < volume.size_bytes ? volume.name : undefined,
         fields: <TextField label="New size" value={text} onChange={setText} required placeholder="20G" help={`It has ${size(volume.size_bytes)}.`} wrong={text && typeof bytes === 'string' ? bytes : null} />,
         plan: () => planned(api.POST('/api/v1/volumes/{pool}/{volume}/resize', { params: { path, query: { plan: true } }, body })),
-        run: () => answered(api.POST('/api/v1/volumes/{pool}/{volume}/resize', { params: { path }, body })),
+        run: () => answered(api.POST('/api/v1/volumes/{pool}/{volume}/resize', { params: { path, header: confirming(volume.name) }, body })),
       }}
     />
   );
@@ -107,7 +107,7 @@ function DeleteVolume({ volume, onClose }: Shown) {
         verb: 'Delete',
         typed: volume.name,
         plan: () => planned(api.DELETE('/api/v1/volumes/{pool}/{volume}', { params: { path, query: { plan: true } } })),
-        run: () => answered(api.DELETE('/api/v1/volumes/{pool}/{volume}', { params: { path } })),
+        run: () => answered(api.DELETE('/api/v1/volumes/{pool}/{volume}', { params: { path, header: confirming(volume.name) } })),
       }}
     />
   );
@@ -158,7 +158,7 @@ function OfSnapshot({ name, snapshot, volume, onClose }: Shown & { name: VolumeA
           verb: 'Roll back',
           typed: volume.name,
           plan: () => planned(api.POST('/api/v1/volumes/{pool}/{volume}/snapshots/{snapshot}/rollback', { params: dry })),
-          run: () => answered(api.POST('/api/v1/volumes/{pool}/{volume}/snapshots/{snapshot}/rollback', { params: { path } })),
+          run: () => answered(api.POST('/api/v1/volumes/{pool}/{volume}/snapshots/{snapshot}/rollback', { params: { path, header: confirming(full) } })),
         }}
       />
     );
@@ -171,7 +171,7 @@ function OfSnapshot({ name, snapshot, volume, onClose }: Shown & { name: VolumeA
         verb: 'Delete',
         typed: snapshot.name,
         plan: () => planned(api.DELETE('/api/v1/volumes/{pool}/{volume}/snapshots/{snapshot}', { params: dry })),
-        run: () => answered(api.DELETE('/api/v1/volumes/{pool}/{volume}/snapshots/{snapshot}', { params: { path } })),
+        run: () => answered(api.DELETE('/api/v1/volumes/{pool}/{volume}/snapshots/{snapshot}', { params: { path, header: confirming(full) } })),
       }}
     />
   );

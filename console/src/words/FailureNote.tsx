@@ -7,9 +7,11 @@ export function FailureNote({ error, title }: { error: unknown; title?: string }
   if (!error) return null;
   const message = sentence(error instanceof Error ? error.message : String(error));
   const hint = error instanceof Failure ? error.hint : undefined;
+  // It was taken, and waits: no failure.
+  const waits = error instanceof Failure && error.code === 'delayed';
   return (
     <div role="alert">
-      <Alert isInline variant="danger" title={title ?? message} className="gap-below">
+      <Alert isInline variant={waits ? 'info' : 'danger'} title={title ?? message} className="gap-below">
         {title && <p>{message}</p>}
         {hint && <p>{sentence(hint)}</p>}
       </Alert>

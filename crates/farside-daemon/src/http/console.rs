@@ -52,6 +52,8 @@ const PAGES: &[&str] = &[
     "/audit",
     "/create",
     "/create/{*rest}",
+    "/sites",
+    "/site/{*rest}",
 ];
 
 /// The page may load what this daemon serves, and nothing else; no script or style stands in the page itself.

@@ -1,0 +1,16 @@
+/** The peer whose site is shown, from the address `/site/PEER/…`; empty: the site whose daemon serves this page. */
+export const SITE = decodeURIComponent(/^\/site\/([^/]+)/.exec(window.location.pathname)?.[1] ?? '');
+
+/** Where the pages of a site begin. */
+export const home = (site: string) => (site ? `/site/${encodeURIComponent(site)}` : '/');
+
+const API = '/api/v1/';
+
+/**
+ * Where a request goes: to the API of the site that is shown, through this daemon. Who is logged in is a matter of this daemon, and
+ * so is which sites there are.
+ */
+export function through(path: string, method = 'GET'): string {
+  const isOwn = path === `${API}sites` || (path === `${API}session` && method !== 'GET');
+  return SITE && !isOwn && path.startsWith(API) ? `${API}sites/${encodeURIComponent(SITE)}/${path.slice(API.length)}` : path;
+}

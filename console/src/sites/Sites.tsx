@@ -1,0 +1,136 @@
+import { useQuery } from '@tanstack/react-query';
+import { answered, type Mirror, type Schemas } from '../api/client';
+import { seen, useMirrors, useSites, type SeenMirror } from '../api/queries';
+import { home } from '../api/site';
+import { useCounts } from '../mirrors/MirrorTable';
+import { lagOf, urgency, judge } from '../mirrors/verdict';
+import { Lag, VerdictLabel } from '../mirrors/VerdictLabel';
+import { Loaded, PageFrame, Panel } from '../shell/PageFrame';
+import { DataTable, type Column } from '../table/DataTable';
+import { Status } from '../words/Status';
+import { Ago } from '../words/Time';
+
+type SiteSeen = Schemas['SiteSeen'];
+
+const STATES: Record<SiteSeen['state'], { tone: 'proven' | 'neutral' | 'warning' | 'danger'; word: string }> = {
+  here: { tone: 'neutral', word: 'this site' },
+  seen: { tone: 'neutral', word: 'answers' },
+  closed: { tone: 'neutral', word: 'closed to this site' },
+  away: { tone: 'warning', word: 'away' },
+};
+
+function Health({ site }: { site: SiteSeen }) {
+  const status = site.status;
+  if (!status) return <>unknown</>;
+  const said = [...(status.reasons ?? []), ...(status.warnings ?? [])];
+  const tone = (status.reasons ?? []).length > 0 ? 'danger' : said.length > 0 ? 'warning' : 'neutral';
+  return <Status tone={tone}>{said.length === 0 ? 'nothing is wrong' : said.length === 1 ? said[0] : `${said[0]} (and ${said.length - 1} more)`}</Status>;
+}
+
+const SITES: Column<SiteSeen>[] = [
+  {
+    title: 'Site',
+    width: 20,
+    value: (site) => `${site.state === 'here' ? 0 : 1} ${site.name}`,
+    cell: (site) =>
+      site.state === 'seen' ? <a href={home(site.name)}>{site.name}</a> : site.state === 'here' ? <a href="/">{site.name}</a> : site.name,
+  },
+  {
+    title: 'State',
+    width: 20,
+    value: (site) => site.state,
+    cell: (site) => (
+      <>
+        <Status tone={STATES[site.state].tone}>{STATES[site.state].word}</Status>
+        {site.why && <div className="quiet">{site.why}</div>}
+      </>
+    ),
+  },
+  { title: 'Health', width: 28, value: (site) => site.status?.reasons?.length ?? 0, cell: (site) => <Health site={site} /> },
+  { title: 'Version', width: 10, value: (site) => site.version, cell: (site) => site.version ?? '' },
+  { title: 'You may', width: 10, value: (site) => site.role, cell: (site) => site.role ?? '' },
+  { title: 'Seen', width: 12, value: (site) => site.seen_at, cell: (site) => (site.seen_at ? <Ago at={site.seen_at} /> : 'not yet') },
+];
+
+/** A mirror, and the site that was asked about it. */
+type Placed = { site: string; mirror: SeenMirror };
+
+const MIRRORS: Column<Placed>[] = [
+  {
+    title: 'Status',
+    width: 20,
+    value: ({ mirror }) => {
+      const { verdict, word } = judge(mirror, Date.now(), false);
+      return `${String(urgency(verdict)).padStart(2, '0')} ${word} ${mirror.name}`;
+    },
+    cell: ({ mirror }) => <VerdictLabel mirror={mirror} />,
+  },
+  { title: 'Site', width: 15, value: ({ site }) => site, cell: ({ site }) => site },
+  {
+    title: 'Volume',
+    width: 25,
+    value: ({ mirror }) => mirror.name,
+    cell: ({ site, mirror }) => <a href={`${home(site).replace(/\/$/, '')}/mirrors/${mirror.name}`}>{mirror.name}</a>,
+  },
+  { title: 'From', width: 20, value: ({ mirror }) => mirror.source, cell: ({ mirror }) => mirror.source },
+  { title: 'Lag', width: 20, value: ({ mirror }) => lagOf(mirror, Date.now()), cell: ({ mirror }) => <Lag mirror={mirror} /> },
+];
+
+/** The replicas of other sites, each asked of its own. */
+function useElsewhere(sites: SiteSeen[] | undefined) {
+  const open = (sites ?? []).filter((site) => site.state === 'seen').map((site) => site.name);
+  return useQuery({
+    queryKey: ['elsewhere', ...open],
+    enabled: open.length > 0,
+    refetchInterval: 15_000,
+    queryFn: async (): Promise<Placed[]> => {
+      const asked = open.map(async (site) => {
+        const answer = fetch(`/api/v1/sites/${encodeURIComponent(site)}/mirrors?role=destination`).then(async (response) => ({
+          response,
+          ...(response.ok ? { data: (await response.json()) as Mirror[] } : { error: await response.json().catch(() => undefined) }),
+        }));
+        // One that is lost meanwhile is told by the list of sites.
+        const mirrors = await answered(answer).catch(() => []);
+        return mirrors.map((mirror) => ({ site, mirror: seen(mirror) }));
+      });
+      return (await Promise.all(asked)).flat();
+    },
+  });
+}
+
+export default function Sites() {
+  const sites = useSites();
+  const own = useMirrors();
+  const elsewhere = useElsewhere(sites.data);
+  const here = sites.data?.find((site) => site.state === 'here')?.name ?? '';
+  const replicas = (own.data ?? []).filter((mirror) => mirror.role === 'destination').map((mirror) => ({ site: '', mirror }));
+  const all = [...replicas, ...(elsewhere.data ?? [])];
+  const counts = useCounts(all.map(({ mirror }) => mirror), false);
+  return (
+    <PageFrame title="Sites">
+      <Panel title="Sites that this one is paired with">
+        <Loaded query={sites} lines={4}>
+          {(known) => <DataTable label="Sites" rows={known} columns={SITES} rowKey={(site) => site.id} empty="There is no other site." searchable={false} />}
+        </Loaded>
+        <p className="quiet">
+          A site is shown if it lets this one look. An administrator there allows it: <code>farside peer set {here || 'PEER'} --role viewer</code>
+        </p>
+      </Panel>
+      <Panel title={`Replicas at all sites: ${counts.proven} proven, ${counts.warning + counts.danger} need a person`}>
+        <Loaded query={own} lines={6}>
+          {() => (
+            <DataTable
+              label="Replicas at all sites, those that need a person first"
+              rows={all.map((placed) => (placed.site ? placed : { ...placed, site: '' }))}
+              columns={MIRRORS.map((column) =>
+                column.title === 'Site' ? { ...column, cell: ({ site }: Placed) => site || here, value: ({ site }: Placed) => site || here } : column,
+              )}
+              rowKey={({ site, mirror }) => `${site} ${mirror.id}`}
+              empty="There are no replicas yet."
+            />
+          )}
+        </Loaded>
+      </Panel>
+    </PageFrame>
+  );
+}
