@@ -93,6 +93,11 @@ fn the_rules_and_the_dashboard_hold_in_a_real_prometheus() {
     }
     let mut pair = Pair::start();
     pair.mirror(4 << 20);
+    pair.b.ok("mirror initialize q/v");
+    pair.b.ok("volume create q/x --size 4M");
+    let mut host = pair.b.nbd("q/x");
+    host.write(0, &[1; 4096]).and_then(|()| host.flush()).unwrap();
+    drop(host);
     pair.b.ok("mirror set q/v --rpo 1h");
     pair.a.ok("volume create p/w --size 4M");
     pair.a.ok("peer allow b p/w");
