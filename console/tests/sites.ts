@@ -82,6 +82,13 @@ export class Site {
     this.farside('account', 'create', name, '--role', role, '--password-file', file);
   }
 
+  /** Joins the other site, by an invitation of that. */
+  pairWith(other: Site) {
+    const code = join(this.dir, 'code');
+    writeFileSync(code, other.farside('peer', 'invite'), { mode: 0o600 });
+    this.farside('peer', 'join', readFileSync(join(other.dir, 'peer.addr'), 'utf8').trim(), '--code-file', code);
+  }
+
   /** What a host does: bytes into a volume. */
   write(volume: string, bytes: Buffer) {
     const file = join(this.dir, 'written');
