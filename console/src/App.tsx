@@ -27,25 +27,14 @@ const Create = lazy(() => import('./create/Create'));
 /** Every page belongs to one site: the one whose daemon serves it, or a peer that is asked through it (`api/site.ts`). */
 export function App() {
   const session = useSession();
-<<<<<<< HEAD
   if (session.data === undefined) {
     return session.error ? (
       <main className="login">
         <FailureNote error={session.error} />
+        {SITE && <a href="/sites">Back to the list of sites</a>}
       </main>
     ) : null;
   }
-=======
-  if (session.error) {
-    return (
-      <main className="login">
-        <FailureNote error={session.error} />
-        {SITE && <a href="/sites">Back to the list of sites</a>}
-      </main>
-    );
-  }
-  if (session.data === undefined) return null;
->>>>>>> 520a9ba1 (The console shows other sites through this one, and names what it takes away)
   if (session.data === null) {
     return (
       <Suspense fallback={null}>

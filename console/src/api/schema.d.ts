@@ -419,6 +419,40 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/delayed": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Destructive requests that wait, the next one first */
+        get: operations["delayed_list"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/delayed/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** Stops a request that waits */
+        delete: operations["delayed_stop"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/destinations": {
         parameters: {
             query?: never;
@@ -1266,6 +1300,27 @@ export interface paths {
         };
         /** Limits, queue and warnings of this site. */
         get: operations["site_status"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/sites": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * This site, and those that it is paired with as they are now or were last seen
+         * @description A site that lets this one look (`peer set --role` there) can be asked by this API, too: what is `/api/v1/mirrors` there is
+         *     `/api/v1/sites/PEER/mirrors` here.
+         */
+        get: operations["sites_list"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2531,6 +2586,43 @@ export interface components {
          * @enum {string}
          */
         DedupState: "off" | "running" | "idle";
+        /** @description A destructive request that waits: until it runs, it can be stopped. */
+        Delayed: {
+            /**
+             * Format: date-time
+             * @description When it was asked for.
+             */
+            asked_at: string;
+            /** @description From where. */
+            from: string;
+            /**
+             * Format: uuid
+             * @description Its id.
+             */
+            id: string;
+            /** @description The request's method. */
+            method: string;
+            /** @description Its path, with its query. */
+            path: string;
+            /** @description What was sent along, without secrets; null: nothing. */
+            request?: unknown;
+            /**
+             * Format: date-time
+             * @description When it runs.
+             */
+            runs_at: string;
+            /** @description What it is about: `POOL/VOL`, say. */
+            thing: string;
+            /** @description Who asked for it: `token NAME`, `account NAME`. */
+            who: string;
+        };
+        /** @description The answer to a request that waits (status 202): nothing has been changed yet. */
+        DelayedDocument: {
+            /** @description The request. */
+            delayed: components["schemas"]["Delayed"];
+            /** @description The same in words, as a failure has them. */
+            error: components["schemas"]["ErrorBody"];
+        };
         /** @description How many connections had less done for them, for one reason. */
         DemotedConnections: {
             /**
@@ -2656,7 +2748,7 @@ export interface components {
          * @description What kind of failure; decides HTTP status and exit code.
          * @enum {string}
          */
-        ErrorCode: "wrong-usage" | "not-found" | "refused" | "exists" | "unauthenticated" | "forbidden" | "too-many-requests" | "no-space" | "corrupt" | "peer-unreachable" | "peer-refused" | "daemon-unreachable" | "failed";
+        ErrorCode: "wrong-usage" | "not-found" | "refused" | "exists" | "unauthenticated" | "forbidden" | "unconfirmed" | "delayed" | "too-many-requests" | "no-space" | "corrupt" | "peer-unreachable" | "peer-refused" | "daemon-unreachable" | "failed";
         /** @description The document that carries a failure. */
         ErrorDocument: {
             /** @description The failure. */
@@ -3362,6 +3454,7 @@ export interface components {
             paths?: components["schemas"]["PeerPath"][];
             /** @description What it may do here. */
             rights: components["schemas"]["VolumeRights"][];
+            role?: components["schemas"]["AccessRole"] | null;
             /** @description The streams of its session. */
             streams?: components["schemas"]["PeerStreams"];
             throttle_in?: components["schemas"]["Throttle"] | null;
@@ -3875,6 +3968,7 @@ export interface components {
             paths?: components["schemas"]["PeerPath"][];
             /** @description What it may do here. */
             rights: components["schemas"]["VolumeRights"][];
+            role?: components["schemas"]["AccessRole"] | null;
             /** @description The streams of its session. */
             streams?: components["schemas"]["PeerStreams"];
             throttle_in?: components["schemas"]["Throttle"] | null;
@@ -4430,6 +4524,8 @@ export interface components {
             paths?: string[] | null;
             /** @description The committed rate (CIR), such as `10Mb/s`; `unlimited`: none. */
             rate?: string | null;
+            /** @description What its administrators may do at this site, over the session: `none`, `viewer` or `operator`. */
+            role?: string | null;
             /** @description What it may send here: `4MB/s`, with times `4MB/s,08:00-18:00=1MB/s`, or `unlimited`. */
             throttle_in?: string | null;
             /** @description What may be sent to it, likewise. */
@@ -4504,6 +4600,31 @@ export interface components {
             /** @description The version of farside. */
             version: string;
         };
+        /** @description A site, as it is or was seen last. */
+        SiteSeen: {
+            /** @description Its identity: SHA-256 of its key, 64 hexadecimal digits. */
+            id: string;
+            /** @description What it is called here. */
+            name: string;
+            role?: components["schemas"]["AccessRole"] | null;
+            /**
+             * Format: date-time
+             * @description When it answered last; what follows is as of then. Null: not since this daemon started.
+             */
+            seen_at?: string | null;
+            /** @description How it is seen now. */
+            state: components["schemas"]["SiteSeenState"];
+            status?: components["schemas"]["SiteStatus"] | null;
+            /** @description The version of farside there. */
+            version?: string | null;
+            /** @description Why it cannot be asked, or may not. */
+            why?: string | null;
+        };
+        /**
+         * @description How a site is seen from here.
+         * @enum {string}
+         */
+        SiteSeenState: "here" | "seen" | "closed" | "away";
         /** @description `GET /site/status`. */
         SiteStatus: {
             held_back?: components["schemas"]["HeldBack"] | null;
@@ -5980,6 +6101,67 @@ export interface operations {
             };
         };
     };
+    delayed_list: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description It is done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Delayed"][];
+                };
+            };
+            /** @description It failed. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorDocument"];
+                };
+            };
+        };
+    };
+    delayed_stop: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Its id, as it is listed. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description It is done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Delayed"];
+                };
+            };
+            /** @description It failed. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorDocument"];
+                };
+            };
+        };
+    };
     destinations: {
         parameters: {
             query?: {
@@ -6566,7 +6748,10 @@ export interface operations {
                 /** @description Only say what would happen. */
                 plan?: boolean;
             };
-            header?: never;
+            header?: {
+                /** @description Over HTTPS, unless only the plan is asked for: what this is about, as people name it. POOL, POOL/VOL, POOL/VOL@SNAP, PEER; of a release POOL/VOL PEER. */
+                "x-farside-confirm"?: string;
+            };
             path: {
                 /** @description The pool's name. */
                 pool: string;
@@ -6584,6 +6769,15 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Outcome_Mirror"];
+                };
+            };
+            /** @description It waits, if this site has destructive requests wait: nothing has been changed yet. */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DelayedDocument"];
                 };
             };
             /** @description It failed. */
@@ -6826,7 +7020,10 @@ export interface operations {
                 /** @description Only say what would happen. */
                 plan?: boolean;
             };
-            header?: never;
+            header?: {
+                /** @description Over HTTPS, unless only the plan is asked for: what this is about, as people name it. POOL, POOL/VOL, POOL/VOL@SNAP, PEER; of a release POOL/VOL PEER. */
+                "x-farside-confirm"?: string;
+            };
             path: {
                 /** @description The pool's name. */
                 pool: string;
@@ -6846,6 +7043,15 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Outcome_Vec_MirrorDestination"];
+                };
+            };
+            /** @description It waits, if this site has destructive requests wait: nothing has been changed yet. */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DelayedDocument"];
                 };
             };
             /** @description It failed. */
@@ -6899,7 +7105,10 @@ export interface operations {
                 /** @description Only say what would happen. */
                 plan?: boolean;
             };
-            header?: never;
+            header?: {
+                /** @description Over HTTPS, unless only the plan is asked for: what this is about, as people name it. POOL, POOL/VOL, POOL/VOL@SNAP, PEER; of a release POOL/VOL PEER. */
+                "x-farside-confirm"?: string;
+            };
             path: {
                 /** @description The pool's name. */
                 pool: string;
@@ -6921,6 +7130,15 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Outcome_Operation"];
+                };
+            };
+            /** @description It waits, if this site has destructive requests wait: nothing has been changed yet. */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DelayedDocument"];
                 };
             };
             /** @description It failed. */
@@ -6959,6 +7177,15 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Mirror"];
+                };
+            };
+            /** @description It waits, if this site has destructive requests wait: nothing has been changed yet. */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DelayedDocument"];
                 };
             };
             /** @description It failed. */
@@ -7241,7 +7468,10 @@ export interface operations {
                 /** @description Only say what would happen. */
                 plan?: boolean;
             };
-            header?: never;
+            header?: {
+                /** @description Over HTTPS, unless only the plan is asked for: what this is about, as people name it. POOL, POOL/VOL, POOL/VOL@SNAP, PEER; of a release POOL/VOL PEER. */
+                "x-farside-confirm"?: string;
+            };
             path: {
                 /** @description The peer's name, or its id. */
                 peer: string;
@@ -7257,6 +7487,15 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Outcome_Peer"];
+                };
+            };
+            /** @description It waits, if this site has destructive requests wait: nothing has been changed yet. */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DelayedDocument"];
                 };
             };
             /** @description It failed. */
@@ -7520,7 +7759,10 @@ export interface operations {
                 /** @description Only say what would happen. */
                 plan?: boolean;
             };
-            header?: never;
+            header?: {
+                /** @description Over HTTPS, unless only the plan is asked for: what this is about, as people name it. POOL, POOL/VOL, POOL/VOL@SNAP, PEER; of a release POOL/VOL PEER. */
+                "x-farside-confirm"?: string;
+            };
             path: {
                 /** @description The pool's name. */
                 pool: string;
@@ -7536,6 +7778,15 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Outcome_Pool"];
+                };
+            };
+            /** @description It waits, if this site has destructive requests wait: nothing has been changed yet. */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DelayedDocument"];
                 };
             };
             /** @description It failed. */
@@ -7727,7 +7978,10 @@ export interface operations {
                 /** @description Only say what would happen. */
                 plan?: boolean;
             };
-            header?: never;
+            header?: {
+                /** @description Over HTTPS, unless only the plan is asked for: what this is about, as people name it. POOL, POOL/VOL, POOL/VOL@SNAP, PEER; of a release POOL/VOL PEER. */
+                "x-farside-confirm"?: string;
+            };
             path: {
                 /** @description The pool's name. */
                 pool: string;
@@ -7743,6 +7997,15 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Outcome_Vec_StagedContent"];
+                };
+            };
+            /** @description It waits, if this site has destructive requests wait: nothing has been changed yet. */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DelayedDocument"];
                 };
             };
             /** @description It failed. */
@@ -7762,7 +8025,10 @@ export interface operations {
                 /** @description Only say what would happen. */
                 plan?: boolean;
             };
-            header?: never;
+            header?: {
+                /** @description Over HTTPS, unless only the plan is asked for: what this is about, as people name it. POOL, POOL/VOL, POOL/VOL@SNAP, PEER; of a release POOL/VOL PEER. */
+                "x-farside-confirm"?: string;
+            };
             path: {
                 /** @description The pool's name. */
                 pool: string;
@@ -7780,6 +8046,15 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Outcome_Vec_StagedContent"];
+                };
+            };
+            /** @description It waits, if this site has destructive requests wait: nothing has been changed yet. */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DelayedDocument"];
                 };
             };
             /** @description It failed. */
@@ -7991,6 +8266,35 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["SiteStatus"];
+                };
+            };
+            /** @description It failed. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorDocument"];
+                };
+            };
+        };
+    };
+    sites_list: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description It is done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SiteSeen"][];
                 };
             };
             /** @description It failed. */
@@ -8330,7 +8634,10 @@ export interface operations {
                 /** @description Only say what would happen. */
                 plan?: boolean;
             };
-            header?: never;
+            header?: {
+                /** @description Over HTTPS, unless only the plan is asked for: what this is about, as people name it. POOL, POOL/VOL, POOL/VOL@SNAP, PEER; of a release POOL/VOL PEER. */
+                "x-farside-confirm"?: string;
+            };
             path: {
                 /** @description The pool's name. */
                 pool: string;
@@ -8348,6 +8655,15 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Outcome_Volume"];
+                };
+            };
+            /** @description It waits, if this site has destructive requests wait: nothing has been changed yet. */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DelayedDocument"];
                 };
             };
             /** @description It failed. */
@@ -8627,7 +8943,10 @@ export interface operations {
                 /** @description Only say what would happen. */
                 plan?: boolean;
             };
-            header?: never;
+            header?: {
+                /** @description Over HTTPS, unless only the plan is asked for: what this is about, as people name it. POOL, POOL/VOL, POOL/VOL@SNAP, PEER; of a release POOL/VOL PEER. */
+                "x-farside-confirm"?: string;
+            };
             path: {
                 /** @description The pool's name. */
                 pool: string;
@@ -8649,6 +8968,15 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Outcome_Volume"];
+                };
+            };
+            /** @description It waits, if this site has destructive requests wait: nothing has been changed yet. */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DelayedDocument"];
                 };
             };
             /** @description It failed. */
@@ -8721,6 +9049,15 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["SnapshotSchedule"];
+                };
+            };
+            /** @description It waits, if this site has destructive requests wait: nothing has been changed yet. */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DelayedDocument"];
                 };
             };
             /** @description It failed. */
@@ -8808,7 +9145,10 @@ export interface operations {
                 /** @description Only say what would happen. */
                 plan?: boolean;
             };
-            header?: never;
+            header?: {
+                /** @description Over HTTPS, unless only the plan is asked for: what this is about, as people name it. POOL, POOL/VOL, POOL/VOL@SNAP, PEER; of a release POOL/VOL PEER. */
+                "x-farside-confirm"?: string;
+            };
             path: {
                 /** @description The pool's name. */
                 pool: string;
@@ -8828,6 +9168,15 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Outcome_Snapshot"];
+                };
+            };
+            /** @description It waits, if this site has destructive requests wait: nothing has been changed yet. */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DelayedDocument"];
                 };
             };
             /** @description It failed. */
@@ -8910,6 +9259,15 @@ export interface operations {
                     "application/json": components["schemas"]["Snapshot"];
                 };
             };
+            /** @description It waits, if this site has destructive requests wait: nothing has been changed yet. */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DelayedDocument"];
+                };
+            };
             /** @description It failed. */
             default: {
                 headers: {
@@ -8967,7 +9325,10 @@ export interface operations {
                 /** @description Only say what would happen. */
                 plan?: boolean;
             };
-            header?: never;
+            header?: {
+                /** @description Over HTTPS, unless only the plan is asked for: what this is about, as people name it. POOL, POOL/VOL, POOL/VOL@SNAP, PEER; of a release POOL/VOL PEER. */
+                "x-farside-confirm"?: string;
+            };
             path: {
                 /** @description The pool's name. */
                 pool: string;
@@ -8987,6 +9348,15 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Outcome_Rollback"];
+                };
+            };
+            /** @description It waits, if this site has destructive requests wait: nothing has been changed yet. */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DelayedDocument"];
                 };
             };
             /** @description It failed. */
