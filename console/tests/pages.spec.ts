@@ -19,6 +19,8 @@ const PAGES: [string, string][] = [
   ['pool', '/pools/vault'],
   ['peers', '/peers'],
   ['peer', '/peers/north'],
+  ['sites', '/sites'],
+  ['site-of-a-peer', '/site/north/mirrors'],
   ['calculator', '/calculator'],
   ['accelerator', '/accelerator'],
   ['alarms', '/alarms'],
