@@ -19,7 +19,7 @@ use super::site::status_of;
 use crate::access::Principal;
 use crate::peers;
 use crate::site::Site;
-use crate::sites::{ask, seen};
+use crate::sites::{ask, look};
 
 /// What of a request's head goes on to the peer: nothing that proves who asks, and nothing of the connection.
 const PASSED_ON: [HeaderName; 4] = [
@@ -47,7 +47,7 @@ pub(super) fn through() -> Router<Arc<Site>> {
 #[utoipa::path(get, path = "/sites", responses((status = 200, body = Vec<SiteSeen>)))]
 async fn list(State(site): Shared, Extension(principal): Extension<Principal>) -> Answer<Vec<SiteSeen>> {
     let own = status_of(&site).await;
-    Ok(Json(seen::sites(&site, own, &principal).await))
+    Ok(Json(look::sites(&site, own, &principal).await))
 }
 
 async fn pass(

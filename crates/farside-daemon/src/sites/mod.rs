@@ -10,10 +10,12 @@
 //!
 //! * [`door`]: peers come in.
 //! * [`ask`]: a peer is asked.
-//! * [`seen`]: what peers have said of themselves last.
+//! * [`look`]: all of them are asked how they are.
+//! * [`seen`]: what they said last.
 
 pub(crate) mod ask;
 pub(crate) mod door;
+pub(crate) mod look;
 pub(crate) mod seen;
 
 /// The header of a stream that carries requests to the API. No message of the mirrors' protocol begins like this: of their first byte
