@@ -16,7 +16,7 @@ export type Plan = Schemas['Plan'];
 export type AccessRole = Schemas['AccessRole'];
 
 /** What only reads is answered within seconds, or the daemon is not there. What changes something may take its time. */
-const READ_WITHIN = 15_000;
+export const READ_WITHIN = 15_000;
 
 export const api = createClient<paths>({
   baseUrl: '',

@@ -1,5 +1,13 @@
 /** The peer whose site is shown, from the address `/site/PEER/…`; empty: the site whose daemon serves this page. */
-export const SITE = decodeURIComponent(/^\/site\/([^/]+)/.exec(window.location.pathname)?.[1] ?? '');
+export const SITE = named(/^\/site\/([^/]+)/.exec(window.location.pathname)?.[1] ?? '');
+
+function named(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
 
 /** Where the pages of a site begin. */
 export const home = (site: string) => (site ? `/site/${encodeURIComponent(site)}` : '/');

@@ -1,5 +1,5 @@
 import { useQuery } from '@tanstack/react-query';
-import { answered, type Mirror, type Schemas } from '../api/client';
+import { READ_WITHIN, type Mirror, type Schemas } from '../api/client';
 import { seen, useMirrors, useSites, type SeenMirror } from '../api/queries';
 import { home } from '../api/site';
 import { useCounts } from '../mirrors/MirrorTable';
@@ -83,17 +83,21 @@ function useElsewhere(sites: SiteSeen[] | undefined) {
     queryKey: ['elsewhere', ...open],
     enabled: open.length > 0,
     refetchInterval: 15_000,
-    queryFn: async (): Promise<Placed[]> => {
-      const asked = open.map(async (site) => {
-        const answer = fetch(`/api/v1/sites/${encodeURIComponent(site)}/mirrors?role=destination`).then(async (response) => ({
-          response,
-          ...(response.ok ? { data: (await response.json()) as Mirror[] } : { error: await response.json().catch(() => undefined) }),
-        }));
-        // One that is lost meanwhile is told by the list of sites.
-        const mirrors = await answered(answer).catch(() => []);
-        return mirrors.map((mirror) => ({ site, mirror: seen(mirror) }));
+    queryFn: async () => {
+      const asked = open.map(async (site): Promise<{ site: string; mirrors: Placed[]; failed: boolean }> => {
+        try {
+          const path = `/api/v1/sites/${encodeURIComponent(site)}/mirrors?role=destination`;
+          const response = await fetch(path, { signal: AbortSignal.timeout(READ_WITHIN) });
+          const mirrors = response.ok ? ((await response.json()) as Mirror[]) : null;
+          if (!mirrors) return { site, mirrors: [], failed: true };
+          return { site, mirrors: mirrors.map((mirror) => ({ site, mirror: seen(mirror) })), failed: false };
+        } catch {
+          // One that hangs hides none of the others.
+          return { site, mirrors: [], failed: true };
+        }
       });
-      return (await Promise.all(asked)).flat();
+      const all = await Promise.all(asked);
+      return { mirrors: all.flatMap((one) => one.mirrors), failed: all.filter((one) => one.failed).map((one) => one.site) };
     },
   });
 }
@@ -104,7 +108,8 @@ export default function Sites() {
   const elsewhere = useElsewhere(sites.data);
   const here = sites.data?.find((site) => site.state === 'here')?.name ?? '';
   const replicas = (own.data ?? []).filter((mirror) => mirror.role === 'destination').map((mirror) => ({ site: '', mirror }));
-  const all = [...replicas, ...(elsewhere.data ?? [])];
+  const all = [...replicas, ...(elsewhere.data?.mirrors ?? [])];
+  const unknown = elsewhere.data?.failed ?? [];
   const counts = useCounts(all.map(({ mirror }) => mirror), false);
   return (
     <PageFrame title="Sites">
@@ -116,7 +121,7 @@ export default function Sites() {
           A site is shown if it lets this one look. An administrator there allows it: <code>farside peer set {here || 'PEER'} --role viewer</code>
         </p>
       </Panel>
-      <Panel title={`Replicas at all sites: ${counts.proven} proven, ${counts.warning + counts.danger} need a person`}>
+      <Panel title={`Replicas at all sites: ${counts.proven} proven, ${counts.warning + counts.danger} need a person${unknown.length > 0 ? `; ${unknown.join(', ')} did not say` : ''}`}>
         <Loaded query={own} lines={6}>
           {() => (
             <DataTable

@@ -454,6 +454,9 @@ fn what_takes_data_away_names_it_and_waits_if_the_site_says_so() {
         let told = |alarm: &Value| alarm["kind"] == "destructive-delayed" && alarm["subject"] == "p/x";
         alarms.as_array().unwrap().iter().any(told)
     });
+    // Read by position it could say anything, and what is not there cannot wait.
+    assert_eq!(api.with(&secret, "POST", &hold, Some("[false]")).status, 400);
+    assert_eq!(confirmed(&api, &secret, "DELETE", &volume("typo"), "p/typo", None).status, 404);
     // Another administrator stops one; it can be stopped once.
     let other = token(&site, "other", "administrator");
     let one = format!("/api/v1/delayed/{}", waiting[0]["id"].as_str().unwrap());
@@ -474,6 +477,17 @@ fn what_takes_data_away_names_it_and_waits_if_the_site_says_so() {
     eventually("it runs", || volumes(&site) == 3);
     let last = &site.json("audit --limit 1")[0];
     assert_eq!((&last["who"], &last["outcome"]), (&"token robot".into(), &"done".into()), "{last}");
+    // What has its name meanwhile is another.
+    assert_eq!(confirmed(&api, &secret, "DELETE", &volume("z"), "p/z", None).status, 202);
+    site.ok("volume rename p/z p/other");
+    site.ok("volume create p/z --size 4M");
+    eventually("its time is over", || site.json("delayed list").as_array().unwrap().is_empty());
+    eventually("it is said", || {
+        let last = &site.json("audit --limit 1")[0];
+        last["outcome"] == "refused" && last["message"].as_str().unwrap().contains("another now")
+    });
+    site.ok("volume delete p/z --yes");
+    site.ok("volume rename p/other p/z");
     assert_eq!(confirmed(&api, &secret, "DELETE", &volume("y"), "p/y", None).status, 202);
     site.ok("token revoke robot --yes");
     std::thread::sleep(Duration::from_secs(3));

@@ -48,6 +48,15 @@ fn a_site_shows_those_that_let_it_look_and_steers_those_that_let_it_do_more() {
     // What b may see elsewhere is for its own people.
     assert!(a.fails(1, "--site b site list").contains("not served"));
 
+    // Nor does what a viewer is refused fill the audit log there.
+    assert!(
+        b.json("audit --limit 1000")
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|entry| { !entry["who"].as_str().unwrap().starts_with("peer a") })
+    );
+
     // An operator runs what is there.
     b.ok("peer set a --role operator");
     a.ok("--site b mirror update q/v");

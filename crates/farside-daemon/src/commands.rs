@@ -5,7 +5,7 @@ use std::io;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, getpgid, kill_process_group};
+use rustix::process::{Pid, Signal, getpgid, getsid, kill_process_group};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
 use tokio_util::sync::CancellationToken;
@@ -110,18 +110,31 @@ pub(crate) fn marked(command: &mut Command, mark: Uuid) -> &mut Command {
     command.env(MARK_VARIABLE, mark.to_string())
 }
 
+/// How long what was left running may be looked for: what it froze has to be thawed in any case.
+const FOUND_WITHIN: Duration = Duration::from_secs(5);
+
+/// [`kill_left`], which reads what the kernel says of processes: on a thread that may block.
+pub(crate) async fn end_left(mark: Uuid) -> bool {
+    let found = tokio::task::spawn_blocking(move || kill_left(mark));
+    matches!(tokio::time::timeout(FOUND_WITHIN, found).await, Ok(Ok(true)))
+}
+
 /// Kills the command that a killed daemon left running under `mark`, with its group. What has left the group, or goes on in it after the
 /// command has ended, was meant to. Answers whether there was one.
-pub(crate) fn kill_left(mark: Uuid) -> bool {
+fn kill_left(mark: Uuid) -> bool {
     let word = format!("{MARK_VARIABLE}={mark}");
     let Ok(processes) = std::fs::read_dir("/proc") else { return false };
     let pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
     let is_it = |pid: &u32| {
+        let process = i32::try_from(*pid).ok().and_then(Pid::from_raw);
+        // It leads its group, and no session: whoever made one of its own is meant to stay. Others are not even looked at, since
+        // what is frozen may not answer.
+        if getpgid(process).ok() != process || getsid(process).ok() == process {
+            return false;
+        }
         // Those of other users cannot be read, nor killed.
         let Ok(variables) = std::fs::read(format!("/proc/{pid}/environ")) else { return false };
-        let is_marked = variables.split(|byte| *byte == 0).any(|variable| variable == word.as_bytes());
-        let pid = i32::try_from(*pid).ok().and_then(Pid::from_raw);
-        is_marked && getpgid(pid).ok() == pid
+        variables.split(|byte| *byte == 0).any(|variable| variable == word.as_bytes())
     };
     let mut left = pids.filter(is_it).peekable();
     let is_any = left.peek().is_some();

@@ -10,6 +10,9 @@ use tokio_util::sync::CancellationToken;
 /// How many may wait.
 const WAITING_MAX: usize = 1000;
 
+/// And of one somebody: nobody takes all the places.
+const WAITING_OF_ONE_MAX: usize = 50;
+
 /// The requests that wait.
 #[derive(Debug, Default)]
 pub(crate) struct Delays {
@@ -45,10 +48,11 @@ impl Delays {
         if let Some(before) = waiting.values().find(is_same) {
             return Ok(Added::Before(before.delayed.clone()));
         }
-        if waiting.len() >= WAITING_MAX {
+        let of_the_same = waiting.values().filter(|one| one.delayed.who == delayed.who).count();
+        if waiting.len() >= WAITING_MAX || of_the_same >= WAITING_OF_ONE_MAX {
             return Err(ErrorBody::new(
                 ErrorCode::TooManyRequests,
-                format!("{WAITING_MAX} destructive requests wait already; nothing was changed"),
+                "too many destructive requests wait already; nothing was changed",
             )
             .hint("farside delayed list shows them; an administrator stops what is not wanted"));
         }
@@ -117,10 +121,15 @@ mod tests {
         assert!(matches!(delays.add(one.clone()), Ok(Added::New(_))));
         let Ok(Added::Before(before)) = delays.add(delayed("/a", 50)) else { panic!() };
         assert_eq!(before, one);
-        for n in 1..WAITING_MAX {
+        for n in 1..WAITING_OF_ONE_MAX {
             assert!(matches!(delays.add(delayed(&format!("/{n}"), 20)), Ok(Added::New(_))));
         }
         let full = delays.add(delayed("/more", 20)).unwrap_err();
         assert_eq!(full.code, ErrorCode::TooManyRequests);
+        let other = |n: usize| Delayed { who: format!("token {n}"), ..delayed(&format!("/of/{n}"), 20) };
+        for n in WAITING_OF_ONE_MAX..WAITING_MAX {
+            assert!(matches!(delays.add(other(n)), Ok(Added::New(_))), "others go on");
+        }
+        assert!(delays.add(other(WAITING_MAX)).is_err());
     }
 }

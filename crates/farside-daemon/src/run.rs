@@ -45,6 +45,7 @@ use crate::similarity::SimilarityFiles;
 use crate::site::Site;
 use crate::sites::door::{PeerDoor, peer_door};
 use crate::sites::seen::SitesSeen;
+use crate::sites::shares::Shares;
 use crate::snapshot_schedules::SnapshotSchedules;
 use crate::state::State;
 use crate::throttles::Throttles;
@@ -403,6 +404,7 @@ pub(crate) async fn start(
         accelerator: Arc::new(accelerator),
         access,
         delays: Delays::default(),
+        asking: Shares::default(),
         sites_seen: SitesSeen::default(),
         events: Events::new(),
         stop: CancellationToken::new(),

@@ -28,6 +28,7 @@ use crate::peers::Rights;
 use crate::pools::Pools;
 use crate::scrubs::Scrubs;
 use crate::sites::seen::SitesSeen;
+use crate::sites::shares::Shares;
 use crate::snapshot_schedules::SnapshotSchedules;
 use crate::state::State;
 use crate::throttles::Throttles;
@@ -79,6 +80,8 @@ pub(crate) struct Site {
     pub(crate) access: Access,
     /// What was asked for there, and waits.
     pub(crate) delays: Delays,
+    /// How much is asked of each of them.
+    pub(crate) asking: Shares,
     /// How other sites were seen last.
     pub(crate) sites_seen: SitesSeen,
     /// What it shows there; none: it is not served there.

@@ -30,7 +30,7 @@ use self::hooks::{Hook, Hooks};
 use self::taking::{Taken, kept, leave, look, rotate, take_now};
 use self::turns::{Turn, Turns};
 use crate::blocking::Blocking;
-use crate::commands::kill_left;
+use crate::commands::end_left;
 use crate::convert;
 use crate::failure::Failure;
 use crate::pools::Pools;
@@ -199,7 +199,11 @@ impl SnapshotSchedules {
     /// Thaws what was frozen by a command that nobody has in hand any more. Answers what went wrong.
     async fn thaw_of_before(&self, volume: Uuid) -> Option<String> {
         let frozen = self.entries.lock().get(&volume).and_then(|entry| entry.kept.frozen.clone())?;
-        if frozen.mark.is_some_and(kill_left) {
+        let was_left = match frozen.mark {
+            Some(mark) => end_left(mark).await,
+            None => false,
+        };
+        if was_left {
             tracing::warn!(
                 hook = frozen.hook,
                 "a command that freezes was left running; it is killed, and what it froze thawed"

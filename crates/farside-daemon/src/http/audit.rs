@@ -28,6 +28,7 @@ use super::error::{ApiError, Query};
 use super::gate::asked_by;
 use super::handler::{Answer, Routes, Shared};
 use super::plan::Planned;
+use super::roles::THROUGH;
 use crate::access::Principal;
 use crate::convert;
 use crate::listen::Origin;
@@ -134,11 +135,17 @@ pub(super) async fn audited(State(site): State<Arc<Site>>, request: Request, nex
 }
 
 /// What is to be written down of a request.
+#[derive(Clone)]
 pub(super) struct Entry(AuditRow);
 
 impl Entry {
     pub(super) fn of(site: &Site, request: &Request, sent: Option<Value>) -> Entry {
         Entry(row(site, request, kept(sent)))
+    }
+
+    /// The same request, now.
+    pub(super) fn again(self, site: &Site) -> Entry {
+        Entry(AuditRow { at: now(site), ..self.0 })
     }
 }
 
@@ -223,6 +230,11 @@ fn shortened(text: &str) -> String {
 /// Whether a request may change something.
 fn changes(method: &Method, route: &str, uri: &Uri) -> bool {
     let reads = *method == Method::GET || *method == Method::HEAD || NOT_KEPT.contains(&route);
+    if route == THROUGH {
+        // The site that is asked knows best; what is plainly a plan, or a drill that goes on, is none here either.
+        let is_plan = AxumQuery::<Planned>::try_from_uri(uri).is_ok_and(|AxumQuery(planned)| planned.plan);
+        return !reads && !is_plan && !uri.path().ends_with("/renew");
+    }
     !reads && !is_plan(method, route, uri)
 }
 
@@ -245,7 +257,7 @@ fn takes_plan(operation: &Value) -> bool {
 }
 
 /// The request with its body read, and what that says, without secrets. Other bodies than JSON are files, and pass by.
-pub(super) async fn with_body(request: Request) -> Result<(Request, Option<Value>), ErrorBody> {
+async fn with_body(request: Request) -> Result<(Request, Option<Value>), ErrorBody> {
     if !is_json(request.headers()) {
         return Ok((request, None));
     }
@@ -254,11 +266,15 @@ pub(super) async fn with_body(request: Request) -> Result<(Request, Option<Value
         ErrorBody::new(ErrorCode::WrongUsage, format!("the request cannot be read: {error}"))
             .hint(format!("it may have {BODY_BYTES_MAX} bytes at most"))
     })?;
-    let sent = serde_json::from_slice::<Value>(&bytes).ok().map(|mut value| {
-        hide(&mut value);
-        value
-    });
+    let sent = shown(&bytes);
     Ok((Request::from_parts(parts, RequestBody::from(bytes)), sent))
+}
+
+/// What a body says, without secrets; none: it is no JSON.
+pub(super) fn shown(body: &[u8]) -> Option<Value> {
+    let mut value = serde_json::from_slice::<Value>(body).ok()?;
+    hide(&mut value);
+    Some(value)
 }
 
 /// As much of it as is kept.

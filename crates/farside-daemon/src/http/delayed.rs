@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::RequestExt;
+use axum::body::{Body, to_bytes};
 use axum::extract::{Json, MatchedPath, Path, RawPathParams, Request, State};
 use axum::http::{HeaderName, StatusCode};
 use axum::middleware::Next;
@@ -22,6 +23,7 @@ use super::destructive::{Destructive, destructive, thing, unconfirmed};
 use super::error::ApiError;
 use super::gate::asked_by;
 use super::handler::{Answer, Routes, Shared};
+use super::identity::Identity;
 use super::roles::{Needs, needed};
 use crate::access::Principal;
 use crate::convert;
@@ -29,6 +31,9 @@ use crate::delays::Added;
 use crate::listen::Origin;
 use crate::metrics;
 use crate::site::Site;
+
+/// Longest body of what may wait.
+const BODY_BYTES_MAX: usize = 64 << 10;
 
 pub(super) fn routes() -> Routes {
     OpenApiRouter::new().routes(routes!(list)).routes(routes!(stop))
@@ -77,8 +82,8 @@ pub(super) async fn guarded(State(guard): State<Guard>, mut request: Request, ne
     if audit::is_plan(request.method(), &route, request.uri()) {
         return next.run(request).await;
     }
-    let names = request.extract_parts::<RawPathParams>().await.ok();
-    let thing = names.and_then(|names| thing(&route, &names)).unwrap_or_default();
+    let Ok(names) = request.extract_parts::<RawPathParams>().await else { return next.run(request).await };
+    let thing = thing(&route, &names).unwrap_or_default();
     if matches!(kind, Destructive::Takes) {
         let said = request.headers().get(HeaderName::from_static(CONFIRM_HEADER));
         let said = said.map(|value| value.to_str().unwrap_or_default());
@@ -88,29 +93,62 @@ pub(super) async fn guarded(State(guard): State<Guard>, mut request: Request, ne
         }
     }
     let Some(delay) = guard.site.configuration.api.delay else { return next.run(request).await };
-    let (request, sent) = match audit::with_body(request).await {
-        Ok(read) => read,
-        Err(refused) => return ApiError::from(refused).into_response(),
-    };
-    match kind {
-        Destructive::LetsGo(lets_go) if !sent.as_ref().is_some_and(lets_go) => next.run(request).await,
-        Destructive::LetsGo(_) | Destructive::Takes => {
-            wait(guard, request, next, Wish { route, thing, sent, delay }).await
+    // All of it: what waits holds nothing of its connection.
+    let (parts, body) = request.into_parts();
+    let bytes = match to_bytes(body, BODY_BYTES_MAX).await {
+        Ok(bytes) => bytes,
+        Err(error) => {
+            let wrong = ErrorBody::new(ErrorCode::WrongUsage, format!("the request cannot be read: {error}"));
+            let hint = format!("what takes something away is said in {BODY_BYTES_MAX} bytes at most");
+            return ApiError::from(wrong.hint(hint)).into_response();
         }
+    };
+    let sent = audit::shown(&bytes);
+    let request = Request::from_parts(parts, Body::from(bytes));
+    let waits = match (kind, &sent) {
+        (Destructive::Takes, _) => true,
+        (Destructive::LetsGo(lets_go), Some(body @ Value::Object(_))) => lets_go(body),
+        // Read by position, it could say anything.
+        (Destructive::LetsGo(_), _) => {
+            let wrong =
+                ErrorBody::new(ErrorCode::WrongUsage, "the body of this request has to be a JSON object");
+            return ApiError::from(wrong).into_response();
+        }
+    };
+    if !waits {
+        return next.run(request).await;
     }
+    let identity = match Identity::of(&guard.site, &route, names).await {
+        Some(identity) => identity,
+        None => {
+            let absent = ErrorBody::new(
+                ErrorCode::NotFound,
+                format!(
+                    "there is no {thing} now, or its pool is not open; nothing waits, and nothing was changed"
+                ),
+            );
+            return ApiError::from(absent).into_response();
+        }
+    };
+    let thing = match thing.is_empty() {
+        true => sent.as_ref().and_then(|sent| sent["name"].as_str()).unwrap_or_default().to_owned(),
+        false => thing,
+    };
+    wait(guard, request, next, Wish { route, thing, identity, sent, delay }).await
 }
 
 /// What is to wait, and how long.
 struct Wish {
     route: String,
     thing: String,
+    identity: Identity,
     sent: Option<Value>,
     delay: Duration,
 }
 
 async fn wait(guard: Guard, request: Request, next: Next, wish: Wish) -> Response {
     let Guard { site, requests } = guard;
-    let Wish { route, thing, sent, delay } = wish;
+    let Wish { route, thing, identity, sent, delay } = wish;
     let principal = request.extensions().get::<Principal>().cloned();
     let origin = request.extensions().get::<Origin>().copied().unwrap_or(Origin::Unknown);
     let now = site.clock.now();
@@ -134,7 +172,7 @@ async fn wait(guard: Guard, request: Request, next: Next, wish: Wish) -> Respons
         runs_at = %delayed.runs_at, id = %delayed.id, "a destructive request waits; farside delayed stop {} stops it", delayed.id);
     let said = said(&delayed);
     let entry = audit::Entry::of(&site, &request, sent);
-    audit::not_now(&site, entry, &said).await;
+    audit::not_now(&site, entry.clone(), &said).await;
     let role = match needed(request.method(), &route) {
         Some(Needs::Role(role)) => role,
         // Neither lets a destructive request in.
@@ -150,12 +188,21 @@ async fn wait(guard: Guard, request: Request, next: Next, wish: Wish) -> Respons
         if !site.delays.begins(id) {
             return;
         }
-        if !principal.is_some_and(|principal| site.access.may_still(&principal, role)) {
-            tracing::warn!(%id, "a destructive request that waited is not carried out: who asked for it may not do that any more");
-            return;
-        }
-        // The log of the daemon and the audit log say what came of it.
-        requests.spawn(async move { drop(next.run(request).await) });
+        let may = principal.is_some_and(|principal| site.access.may_still(&principal, role));
+        let why = match (may, identity.is_still(&site).await) {
+            (true, true) => {
+                // The log of the daemon and the audit log say what came of it.
+                requests.spawn(async move { drop(next.run(request).await) });
+                return;
+            }
+            (false, _) => ErrorBody::new(ErrorCode::Forbidden, "who asked for it may not do that any more"),
+            (true, false) => ErrorBody::new(
+                ErrorCode::Refused,
+                "what it was about is not there any more, or is another now: its name was given to something else, or its size has changed",
+            ),
+        };
+        tracing::warn!(%id, "a destructive request that waited is not carried out: {}", why.message);
+        audit::not_now(&site, entry.again(&site), &why).await;
     });
     taken(delayed)
 }

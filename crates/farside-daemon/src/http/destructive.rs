@@ -23,6 +23,7 @@ use Destructive::{LetsGo, Takes};
 /// The table.
 #[rustfmt::skip]
 const TABLE: &[(&str, &str, Destructive)] = &[
+    ("POST", "/pools", LetsGo(overwrites)),
     ("DELETE", "/pools/{pool}", Takes),
     ("DELETE", "/pools/{pool}/staged", Takes),
     ("DELETE", "/pools/{pool}/staged/{volume}", Takes),
@@ -31,11 +32,11 @@ const TABLE: &[(&str, &str, Destructive)] = &[
     ("DELETE", "/volumes/{pool}/{volume}/snapshots/{snapshot}", Takes),
     ("POST", "/volumes/{pool}/{volume}/snapshots/{snapshot}/rollback", Takes),
     ("POST", "/volumes/{pool}/{volume}/snapshots/{snapshot}/hold", LetsGo(no_longer_held)),
-    ("POST", "/volumes/{pool}/{volume}/snapshot-schedule", LetsGo(has_retention)),
+    ("POST", "/volumes/{pool}/{volume}/snapshot-schedule", LetsGo(rotates_otherwise)),
     ("DELETE", "/mirrors/{pool}/{volume}", Takes),
     ("POST", "/mirrors/{pool}/{volume}/resync", Takes),
     ("POST", "/mirrors/{pool}/{volume}/release/{peer}", Takes),
-    ("POST", "/mirrors/{pool}/{volume}/set", LetsGo(has_retention)),
+    ("POST", "/mirrors/{pool}/{volume}/set", LetsGo(rotates_otherwise)),
     ("DELETE", "/peers/{peer}", Takes),
 ];
 
@@ -43,8 +44,13 @@ fn no_longer_held(body: &Value) -> bool {
     body["held"] == false
 }
 
-fn has_retention(body: &Value) -> bool {
-    !body["retention"].is_null()
+/// Of points that are kept by number, a faster schedule pushes the old ones out, too.
+fn rotates_otherwise(body: &Value) -> bool {
+    ["retention", "every_seconds", "schedule", "rpo_seconds"].iter().any(|field| !body[*field].is_null())
+}
+
+fn overwrites(body: &Value) -> bool {
+    body["overwrite"] == true
 }
 
 /// Whether a route, named as the router names it, is destructive.
@@ -100,7 +106,7 @@ mod tests {
             assert!(routes.contains(&row), "{row:?}");
             assert!(!matches!(kind, Takes) || with_plan.contains(&row), "{row:?} has no plan");
             let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
-            assert!(thing_of(&parts).is_some(), "{row:?} is about nothing");
+            assert!(thing_of(&parts).is_some() || *path == "/pools", "{row:?} is about nothing");
         }
     }
 
@@ -114,6 +120,9 @@ mod tests {
         assert!(lets_go(&json!({"held": false})) && !lets_go(&json!({"held": true})));
         let Some(LetsGo(lets_go)) = kind(Method::POST, "/mirrors/{pool}/{volume}/set") else { panic!() };
         assert!(lets_go(&json!({"retention": "last=1"})) && !lets_go(&json!({"group": "g"})));
+        assert!(lets_go(&json!({"every_seconds": 1.0})));
+        let Some(LetsGo(lets_go)) = kind(Method::POST, "/pools") else { panic!() };
+        assert!(lets_go(&json!({"overwrite": true})) && !lets_go(&json!({"overwrite": false})));
         assert!(matches!(kind(Method::DELETE, "/volumes/{pool}/{volume}"), Some(Takes)));
         assert!(kind(Method::POST, "/mirrors/{pool}/{volume}/break").is_none());
         assert!(kind(Method::GET, "/volumes/{pool}/{volume}").is_none());

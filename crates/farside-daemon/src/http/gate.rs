@@ -134,8 +134,12 @@ fn allowed_peer(site: &Site, peer: PeerId, request: &Request) -> Result<Principa
         .hint(format!("an administrator there allows it: farside peer set {name} --role viewer")),
     })?;
     // From one peer to the next: who asks would be said by somebody whom this site does not know.
+    // And it has no session here that it could end.
     match route_of(request) {
         route @ Some(SITES | THROUGH) => check_role(route, None, principal),
+        route @ Some("/api/v1/session") if request.method() != Method::GET => {
+            check_role(route, None, principal)
+        }
         route => check_role(route, route.and_then(|route| needed(request.method(), route)), principal),
     }
 }

@@ -18,6 +18,7 @@ mod gate;
 mod handler;
 mod health;
 mod hosts;
+mod identity;
 mod log;
 mod mirrors;
 mod page;

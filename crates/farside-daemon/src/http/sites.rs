@@ -1,13 +1,19 @@
 //! `/sites`: this site and those that it is paired with; and below `/sites/PEER/` everything that the API of a peer has.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
 
 use axum::Router;
+use axum::body::{Body, Bytes};
 use axum::extract::{Extension, Json, Path, Request, State};
-use axum::http::{HeaderMap, HeaderName, Uri, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use farside_api::{API_PREFIX, CONFIRM_HEADER, ErrorBody, ErrorCode, SiteSeen};
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use tokio::time::Interval;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -30,6 +36,11 @@ const PASSED_ON: [HeaderName; 4] = [
 ];
 /// What of an answer's head comes back.
 const PASSED_BACK: [HeaderName; 3] = [header::CONTENT_TYPE, NEXT, TOTAL];
+
+/// What of a peer is passed on as what it says that it is.
+const MEDIA_TYPES: [&str; 3] = ["application/json", "text/event-stream", "text/plain"];
+/// How often it is asked whether whoever reads may still do so.
+const ASKED_EVERY: Duration = Duration::from_secs(15);
 
 pub(super) fn routes() -> Routes {
     OpenApiRouter::new().routes(routes!(list))
@@ -71,15 +82,61 @@ async fn pass(
         ErrorBody::new(ErrorCode::WrongUsage, format!("{} leads to no request of a peer", parts.uri))
     })?;
     *asked.headers_mut() = only(&parts.headers, &PASSED_ON);
-    let answer = ask::ask(&link, &name, &principal, asked).await?;
+    let answer = ask::ask(&site.asking, &link, &name, &principal, asked).await?;
     let (head, body) = answer.into_parts();
-    let mut response = (head.status, only(&head.headers, &PASSED_BACK), body).into_response();
+    let mut headers = only(&head.headers, &PASSED_BACK);
+    // Nothing of a peer is a script or a page of this site.
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    if !MEDIA_TYPES.contains(&kind.split(';').next().unwrap_or_default().trim()) {
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    }
+    let body = Body::new(WhileAllowed::new(body, Arc::clone(&site), principal));
+    let mut response = (head.status, headers, body).into_response();
     if !head.status.is_success() {
         // For the audit log of this site. What exactly was wrong is in the answer, and in the log there.
         let said = format!("the site {name} has answered {}", head.status.as_u16());
         response.extensions_mut().insert(ErrorBody::new(ErrorCode::PeerRefused, said));
     }
     Ok(response)
+}
+
+/// A body that ends once its reader may not ask any more: events have no end of their own.
+struct WhileAllowed {
+    body: Body,
+    site: Arc<Site>,
+    principal: Principal,
+    asked: Interval,
+}
+
+impl WhileAllowed {
+    fn new(body: Body, site: Arc<Site>, principal: Principal) -> WhileAllowed {
+        WhileAllowed { body, site, principal, asked: tokio::time::interval(ASKED_EVERY) }
+    }
+}
+
+impl HttpBody for WhileAllowed {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        while self.asked.poll_tick(cx).is_ready() {
+            if !self.site.access.still_holds(&self.principal) {
+                return Poll::Ready(None);
+            }
+        }
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
 }
 
 fn only(headers: &HeaderMap, names: &[HeaderName]) -> HeaderMap {

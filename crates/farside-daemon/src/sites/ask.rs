@@ -14,13 +14,15 @@ use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::shares::{Place, Shares};
 use super::{ROLE_HEADER, STREAM_HEADER, WHO_HEADER};
 use crate::access::Principal;
 
 /// How long a stream may take to come about.
 const OPENED_WITHIN: Duration = Duration::from_secs(10);
-/// How long an answer may take to begin: some requests take minutes.
-const ANSWERED_WITHIN: Duration = Duration::from_secs(600);
+/// How long an answer may take to begin: what only reads is answered soon, what changes something may take minutes.
+const READ_WITHIN: Duration = Duration::from_secs(30);
+const DONE_WITHIN: Duration = Duration::from_secs(600);
 /// Longest answer that is read as a whole.
 const READ_BYTES_MAX: usize = 1 << 20;
 
@@ -29,6 +31,7 @@ const READ_BYTES_MAX: usize = 1 << 20;
 /// # Errors
 /// The peer cannot be asked, or does not know how to be.
 pub(crate) async fn ask(
+    shares: &Shares,
     link: &Arc<dyn PeerLink>,
     name: &str,
     as_who: &Principal,
@@ -44,6 +47,23 @@ pub(crate) async fn ask(
     headers.insert(WHO_HEADER, who);
     headers.insert(ROLE_HEADER, HeaderValue::from_static(as_who.role.name()));
 
+    let place = shares.take(link.peer()).ok_or_else(|| {
+        ErrorBody::new(
+            ErrorCode::TooManyRequests,
+            format!("as much is asked of the site {name} as may be at a time"),
+        )
+        .hint("nothing was changed; try again, or close pages that show it")
+    })?;
+    let reads = *request.method() == Method::GET || *request.method() == Method::HEAD;
+    // What was on its way when the session was lost may have been done.
+    let lost = |why: String| match reads {
+        true => unreachable(why),
+        false => ErrorBody::new(
+            ErrorCode::PeerUnreachable,
+            format!("the answer of the site {name} was lost: {why}. What was asked may have been done there"),
+        )
+        .hint("look at what it was about before you ask again: farside --site, or at the site itself"),
+    };
     let opened = link.open_stream(Bytes::from_static(STREAM_HEADER), StreamOptions::default());
     let stream = match tokio::time::timeout(OPENED_WITHIN, opened).await {
         Ok(opened) => opened.map_err(|error| unreachable(error.to_string()))?,
@@ -56,11 +76,13 @@ pub(crate) async fn ask(
         // The answer says what is wrong with it.
         let _ = connection.await;
     }));
-    let response = match tokio::time::timeout(ANSWERED_WITHIN, sender.send_request(request)).await {
-        Ok(response) => response.map_err(|error| unreachable(error.to_string()))?,
-        Err(_) => return Err(unreachable(format!("no answer within {} s", ANSWERED_WITHIN.as_secs()))),
+    let within = if reads { READ_WITHIN } else { DONE_WITHIN };
+    let response = match tokio::time::timeout(within, sender.send_request(request)).await {
+        Ok(response) => response.map_err(|error| lost(error.to_string()))?,
+        Err(_) => return Err(lost(format!("none came within {} s", within.as_secs()))),
     };
-    Ok(response.map(|body| Body::new(Answer { body: Body::new(body), _connection: connection })))
+    Ok(response
+        .map(|body| Body::new(Answer { body: Body::new(body), _connection: connection, _place: place })))
 }
 
 /// Asks a peer for a document.
@@ -68,6 +90,7 @@ pub(crate) async fn ask(
 /// # Errors
 /// The same; the peer's own refusal; an answer that is none.
 pub(crate) async fn document<T: DeserializeOwned>(
+    shares: &Shares,
     link: &Arc<dyn PeerLink>,
     name: &str,
     as_who: &Principal,
@@ -81,7 +104,8 @@ pub(crate) async fn document<T: DeserializeOwned>(
         .hint("compare the versions of both sites")
     };
     let request = Request::builder().method(Method::GET).uri(path).body(Body::empty());
-    let response = ask(link, name, as_who, request.map_err(|error| strange(error.to_string()))?).await?;
+    let response =
+        ask(shares, link, name, as_who, request.map_err(|error| strange(error.to_string()))?).await?;
     let is_done = response.status().is_success();
     let body = axum::body::to_bytes(response.into_body(), READ_BYTES_MAX).await;
     let body = body.map_err(|error| strange(error.to_string()))?;
@@ -96,6 +120,7 @@ pub(crate) async fn document<T: DeserializeOwned>(
 struct Answer {
     body: Body,
     _connection: AbortOnDropHandle<()>,
+    _place: Place,
 }
 
 impl HttpBody for Answer {

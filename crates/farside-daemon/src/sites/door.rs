@@ -13,6 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::mpsc;
 
 use super::STREAM_HEADER;
+use super::shares::{Place, Shares};
 use crate::listen::{FromSomewhere, Origin};
 
 /// Streams that wait to be accepted. One more is closed, and its peer tries again.
@@ -21,6 +22,7 @@ const WAITING_MAX: usize = 16;
 /// What this site does for its peers: requests to the API go to the door, everything else to the mirrors.
 pub(crate) struct SiteService {
     mirrors: Arc<dyn PeerService>,
+    shares: Shares,
     arrivals: mpsc::Sender<Arrival>,
 }
 
@@ -33,12 +35,13 @@ pub(crate) struct PeerDoor {
 pub(crate) struct Arrival {
     peer: PeerId,
     stream: DataStream,
+    _place: Place,
 }
 
 /// The service of a site with these mirrors, and the door where its API is to be served.
 pub(crate) fn peer_door(mirrors: Arc<dyn PeerService>) -> (SiteService, PeerDoor) {
     let (sender, arrivals) = mpsc::channel(WAITING_MAX);
-    (SiteService { mirrors, arrivals: sender }, PeerDoor { arrivals })
+    (SiteService { mirrors, shares: Shares::default(), arrivals: sender }, PeerDoor { arrivals })
 }
 
 #[async_trait]
@@ -52,7 +55,10 @@ impl PeerService for SiteService {
             return self.mirrors.stream(link, header, stream).await;
         }
         // Dropped, it is closed: whoever floods the door finds it shut.
-        let _ = self.arrivals.try_send(Arrival { peer: link.peer(), stream });
+        let peer = link.peer();
+        if let Some(place) = self.shares.take(peer) {
+            let _ = self.arrivals.try_send(Arrival { peer, stream, _place: place });
+        }
     }
 }
 

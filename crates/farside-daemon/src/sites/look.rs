@@ -52,7 +52,7 @@ async fn look(site: &Site, peer: &PeerStatus, as_who: &Principal) -> SiteSeen {
         let why = crate::peers::why(peer).unwrap_or_else(|| String::from("there is no session"));
         return SiteSeen { state: SiteSeenState::Away, why: Some(why), ..before };
     };
-    let said = tokio::time::timeout(SAID_WITHIN, said(&link, name, as_who)).await;
+    let said = tokio::time::timeout(SAID_WITHIN, said(site, &link, name, as_who)).await;
     let (document, status, who) = match said {
         Ok(Ok(said)) => said,
         Ok(Err(error)) => {
@@ -81,12 +81,13 @@ async fn look(site: &Site, peer: &PeerStatus, as_who: &Principal) -> SiteSeen {
 }
 
 async fn said(
+    site: &Site,
     link: &Arc<dyn PeerLink>,
     name: &str,
     as_who: &Principal,
 ) -> Result<(farside_api::Site, SiteStatus, WhoAmI), ErrorBody> {
-    let who = ask::document(link, name, as_who, "/api/v1/session").await?;
-    let document = ask::document(link, name, as_who, "/api/v1/site").await?;
-    let status = ask::document(link, name, as_who, "/api/v1/site/status").await?;
+    let who = ask::document(&site.asking, link, name, as_who, "/api/v1/session").await?;
+    let document = ask::document(&site.asking, link, name, as_who, "/api/v1/site").await?;
+    let status = ask::document(&site.asking, link, name, as_who, "/api/v1/site/status").await?;
     Ok((document, status, who))
 }

@@ -12,11 +12,13 @@
 //! * [`ask`]: a peer is asked.
 //! * [`look`]: all of them are asked how they are.
 //! * [`seen`]: what they said last.
+//! * [`shares`]: how many streams that may take.
 
 pub(crate) mod ask;
 pub(crate) mod door;
 pub(crate) mod look;
 pub(crate) mod seen;
+pub(crate) mod shares;
 
 /// The header of a stream that carries requests to the API. No message of the mirrors' protocol begins like this: of their first byte
 /// the low three bits are 0 to 5, of this one 7.

@@ -46,12 +46,21 @@ pub(crate) async fn roll_back(
         return Ok(());
     }
     let mut volumes = Vec::new();
+    let mut delayed = Vec::new();
     for (at, (step, member)) in steps.iter().zip(&members).enumerate() {
         let (path, impact) = (&step.path[..], Impact::Service);
         let one = DestructiveRequest { method: Method::POST, path, body: step.body.as_ref(), impact };
         let done =
             carry_out::<Rollback>(&context.client, one, Destructive { plan: false, yes: true }, context.json);
-        let done = done.await.map_err(|error| {
+        let done = match done.await {
+            // All of them wait, or the group would be torn.
+            Err(error) if error.code == ErrorCode::Delayed => {
+                delayed.push(error);
+                continue;
+            }
+            done => done,
+        };
+        let done = done.map_err(|error| {
             let message = format!(
                 "{at} of {} volumes of group {group} are back at {moment}; {} is not: {}",
                 members.len(),
@@ -62,6 +71,12 @@ pub(crate) async fn roll_back(
                 .hint("the same command goes on; what each volume held stays as a side branch, see farside snapshot list")
         })?;
         volumes.extend(done);
+    }
+    if let Some(last) = delayed.pop() {
+        let hints: Vec<String> =
+            delayed.into_iter().chain([last.clone()]).filter_map(|one| one.hint).collect();
+        return Err(ErrorBody::new(last.code, format!("all volumes of group {group}: {}", last.message))
+            .hint(hints.join("; ")));
     }
     let done = RolledBack { group: group.to_owned(), created_at: instant.created_at, volumes };
     context.show(&done, |done| {
