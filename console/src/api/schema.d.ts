@@ -7710,6 +7710,15 @@ export interface operations {
                     "application/json": components["schemas"]["Outcome_Pool"];
                 };
             };
+            /** @description It waits, if this site has destructive requests wait: nothing has been changed yet. */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DelayedDocument"];
+                };
+            };
             /** @description It failed. */
             default: {
                 headers: {

@@ -5,7 +5,7 @@ use std::io;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, getpgid, getsid, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
 use tokio_util::sync::CancellationToken;
@@ -126,10 +126,9 @@ fn kill_left(mark: Uuid) -> bool {
     let Ok(processes) = std::fs::read_dir("/proc") else { return false };
     let pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
     let is_it = |pid: &u32| {
-        let process = i32::try_from(*pid).ok().and_then(Pid::from_raw);
         // It leads its group, and no session: whoever made one of its own is meant to stay. Others are not even looked at, since
         // what is frozen may not answer.
-        if getpgid(process).ok() != process || getsid(process).ok() == process {
+        if group_and_session(*pid).is_none_or(|(group, session)| group != *pid || session == *pid) {
             return false;
         }
         // Those of other users cannot be read, nor killed.
@@ -140,6 +139,15 @@ fn kill_left(mark: Uuid) -> bool {
     let is_any = left.peek().is_some();
     left.for_each(|pid| Group(Some(pid)).kill());
     is_any
+}
+
+/// Of a process: the fifth and sixth word of its `stat` (proc(5)). Kernel threads have 0 for both.
+fn group_and_session(pid: u32) -> Option<(u32, u32)> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The second word is its name in parentheses, and may have any characters.
+    let (_, after_name) = stat.rsplit_once(')')?;
+    let mut words = after_name.split_ascii_whitespace().skip(2);
+    Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?))
 }
 
 /// Reads to the end, and keeps the beginning.
