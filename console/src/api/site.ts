@@ -1,5 +1,5 @@
 /** The peer whose site is shown, from the address `/site/PEER/…`; empty: the site whose daemon serves this page. */
-export const SITE = named(/^\/site\/([^/]+)/.exec(window.location.pathname)?.[1] ?? '');
+export const SITE = named(/^\/site\/([^/]+)/.exec(globalThis.location?.pathname ?? '')?.[1] ?? '');
 
 function named(part: string): string {
   try {
