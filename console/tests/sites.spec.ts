@@ -26,11 +26,11 @@ test('a site that lets this one look is shown, and steered as far as it was give
   const page = await at(browser, office);
   const said = complaints(page);
   await page.getByRole('link', { name: 'Sites', exact: true }).click();
-  await expect(page.getByText('closed to this site')).toBeVisible();
+  await expect(page.getByText('Closed to this site')).toBeVisible();
 
   south.farside('peer', 'set', 'office', '--role', 'operator');
   await page.reload();
-  await expect(page.getByText('answers')).toBeVisible();
+  await expect(page.getByText('Answers')).toBeVisible();
   await page.getByRole('link', { name: 'south', exact: true }).click();
   await expect(page.getByRole('heading', { level: 1, name: 'Overview' })).toBeVisible();
   await expect(page).toHaveURL(/\/site\/south/);

@@ -13,24 +13,31 @@ import { Ago } from '../words/Time';
 type SiteSeen = Schemas['SiteSeen'];
 
 const STATES: Record<SiteSeen['state'], { tone: 'proven' | 'neutral' | 'warning' | 'danger'; word: string }> = {
-  here: { tone: 'neutral', word: 'this site' },
-  seen: { tone: 'neutral', word: 'answers' },
-  closed: { tone: 'neutral', word: 'closed to this site' },
-  away: { tone: 'warning', word: 'away' },
+  here: { tone: 'neutral', word: 'This site' },
+  seen: { tone: 'neutral', word: 'Answers' },
+  closed: { tone: 'neutral', word: 'Closed to this site' },
+  away: { tone: 'warning', word: 'Away' },
 };
 
 function Health({ site }: { site: SiteSeen }) {
   const status = site.status;
   if (!status) return <>unknown</>;
-  const said = [...(status.reasons ?? []), ...(status.warnings ?? [])];
-  const tone = (status.reasons ?? []).length > 0 ? 'danger' : said.length > 0 ? 'warning' : 'neutral';
-  return <Status tone={tone}>{said.length === 0 ? 'nothing is wrong' : said.length === 1 ? said[0] : `${said[0]} (and ${said.length - 1} more)`}</Status>;
+  const reasons = status.reasons ?? [];
+  const said = [...reasons, ...(status.warnings ?? [])];
+  if (said.length === 0) return <Status tone="neutral">Nothing is wrong</Status>;
+  const tone = reasons.length > 0 ? 'danger' : 'warning';
+  return (
+    <>
+      <Status tone={tone}>{tone === 'danger' ? 'Somebody has to look' : said.length === 1 ? 'One warning' : `${said.length} warnings`}</Status>
+      <div className="quiet">{said[0]}</div>
+    </>
+  );
 }
 
 const SITES: Column<SiteSeen>[] = [
   {
     title: 'Site',
-    width: 20,
+    width: 14,
     value: (site) => `${site.state === 'here' ? 0 : 1} ${site.name}`,
     cell: (site) =>
       site.state === 'seen' ? <a href={home(site.name)}>{site.name}</a> : site.state === 'here' ? <a href="/">{site.name}</a> : site.name,
@@ -46,9 +53,9 @@ const SITES: Column<SiteSeen>[] = [
       </>
     ),
   },
-  { title: 'Health', width: 28, value: (site) => site.status?.reasons?.length ?? 0, cell: (site) => <Health site={site} /> },
+  { title: 'Health', width: 30, value: (site) => site.status?.reasons?.length ?? 0, cell: (site) => <Health site={site} /> },
   { title: 'Version', width: 10, value: (site) => site.version, cell: (site) => site.version ?? '' },
-  { title: 'You may', width: 10, value: (site) => site.role, cell: (site) => site.role ?? '' },
+  { title: 'You may', width: 14, value: (site) => site.role, cell: (site) => site.role ?? '' },
   { title: 'Seen', width: 12, value: (site) => site.seen_at, cell: (site) => (site.seen_at ? <Ago at={site.seen_at} /> : 'not yet') },
 ];
 
