@@ -83,10 +83,11 @@ export class Site {
   }
 
   /** Joins the other site, by an invitation of that. */
-  pairWith(other: Site) {
+  async pairWith(other: Site) {
     const code = join(this.dir, 'code');
     writeFileSync(code, other.farside('peer', 'invite'), { mode: 0o600 });
     this.farside('peer', 'join', readFileSync(join(other.dir, 'peer.addr'), 'utf8').trim(), '--code-file', code);
+    await until('a session', () => other.farside('peer', 'list').includes(' connected'));
   }
 
   /** What a host does: bytes into a volume. */
