@@ -122,6 +122,11 @@ impl Client {
 
     /// A page beside the API, as text: `/metrics`, `/healthz`.
     pub async fn page(&self, path: &str) -> Result<String, ErrorBody> {
+        if let Some(site) = &self.site {
+            // The one of this daemon would be taken for the other's.
+            let message = format!("{path} of the site {site} is not to be had through this one");
+            return Err(ErrorBody::new(ErrorCode::WrongUsage, message).hint("ask it at the site itself"));
+        }
         let request = self.http.get(self.base.join(path).map_err(|_| no_address())?);
         let response = self.sent(request).await?;
         response.text().await.map_err(|error| self.unreachable(&error))

@@ -490,7 +490,8 @@ fn what_takes_data_away_names_it_and_waits_if_the_site_says_so() {
     site.ok("volume rename p/other p/z");
     assert_eq!(confirmed(&api, &secret, "DELETE", &volume("y"), "p/y", None).status, 202);
     site.ok("token revoke robot --yes");
-    std::thread::sleep(Duration::from_secs(3));
+    // Its time has come and was looked at: only then is it worth looking whether the volume is there.
+    eventually("it is said", || site.json("audit --limit 1")[0]["outcome"] == "forbidden");
     assert_eq!(
         (site.json("delayed list"), volumes(&site)),
         (Value::Array(Vec::new()), 3),

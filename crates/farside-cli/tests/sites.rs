@@ -4,8 +4,6 @@
 
 mod support;
 
-use std::time::Duration;
-
 use serde_json::Value;
 use support::{Pair, Site, eventually};
 
@@ -98,8 +96,7 @@ fn a_site_shows_those_that_let_it_look_and_steers_those_that_let_it_do_more() {
     assert_eq!(seen(&pair.a, "b")["state"], "closed");
     pair.b.ok("peer set a --role viewer");
     pair.b.ok("peer remove a --yes");
-    std::thread::sleep(Duration::from_secs(1));
-    assert_eq!(seen(&pair.a, "b")["state"], "away");
+    eventually("it is away", || seen(&pair.a, "b")["state"] == "away");
     for site in [&mut pair.a, &mut pair.b] {
         assert_eq!(site.stop(), Some(0));
     }

@@ -5,6 +5,7 @@ use std::io;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
+use farside_platform::group_and_session;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
@@ -139,15 +140,6 @@ fn kill_left(mark: Uuid) -> bool {
     let is_any = left.peek().is_some();
     left.for_each(|pid| Group(Some(pid)).kill());
     is_any
-}
-
-/// Of a process: the fifth and sixth word of its `stat` (proc(5)). Kernel threads have 0 for both.
-fn group_and_session(pid: u32) -> Option<(u32, u32)> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The second word is its name in parentheses, and may have any characters.
-    let (_, after_name) = stat.rsplit_once(')')?;
-    let mut words = after_name.split_ascii_whitespace().skip(2);
-    Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?))
 }
 
 /// Reads to the end, and keeps the beginning.

@@ -38,7 +38,8 @@ pub use cores::{Cores, ManualCores, SystemCores};
 pub use device::{BlockDevice, DeviceError, FileDevice};
 pub use log_output::{LogOutput, LostLines};
 pub use process::{
-    ProcessIdentity, host_name, lower_priority, open_files_max, raise_open_files, run_when_idle,
+    ProcessIdentity, group_and_session, host_name, lower_priority, open_files_max, raise_open_files,
+    run_when_idle,
 };
 pub use random::{OsRandomness, Randomness, SeededRandomness};
 pub use simulated_disk::{CrashFate, SimulatedDisk};

@@ -102,10 +102,23 @@ fn pid_namespace() -> Option<u64> {
     std::fs::metadata("/proc/self/ns/pid").ok().map(|namespace| namespace.ino())
 }
 
-/// Field 22 of `/proc/PID/stat`; the name before it may hold anything. A process that ended and was not waited for has ended.
-fn began(pid: u32) -> Option<u64> {
+/// `/proc/PID/stat` (proc(5)) from its third field on: the second is the name in parentheses, which may hold anything.
+fn stat(pid: u32) -> Option<String> {
     let text = std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat")).ok()?;
-    let mut fields = text.rsplit_once(") ")?.1.split(' ');
+    Some(text.rsplit_once(") ")?.1.to_owned())
+}
+
+/// The process group and the session of a process: fields 5 and 6. Kernel threads have 0 for both.
+pub fn group_and_session(pid: u32) -> Option<(u32, u32)> {
+    let stat = stat(pid)?;
+    let mut fields = stat.split(' ').skip(2);
+    Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
+}
+
+/// Field 22. A process that ended and was not waited for has ended.
+fn began(pid: u32) -> Option<u64> {
+    let stat = stat(pid)?;
+    let mut fields = stat.split(' ');
     let state = fields.next()?;
     let began = fields.nth(18)?.parse().ok()?;
     (!matches!(state, "Z" | "X" | "x")).then_some(began)
