@@ -20,6 +20,7 @@ use farside_nbd::{
     ErrorKind, Export, ExportDescription, ExportListing, ExportSource, Extent, MetadataContext, NbdError,
     Write, ZeroMode,
 };
+use farside_platform::Histogram;
 use farside_store::{StoreError, VersionHandle};
 use farside_transfer::precedence::Hosts;
 use parking_lot::Mutex;
@@ -28,7 +29,7 @@ use uuid::Uuid;
 
 use crate::changed::{self, Changed};
 use crate::export_failure::failure;
-use crate::metrics::FLUSH_SECONDS;
+use crate::metrics::HostTimes;
 use crate::pools::Pools;
 
 /// Blocks are the store's unit of allocation.
@@ -50,6 +51,7 @@ pub(crate) struct Exports {
     pools: Arc<Pools>,
     /// Told of each operation.
     hosts: Arc<Hosts>,
+    times: Arc<HostTimes>,
     /// Whether what hosts read stays in the system's memory.
     remembers: bool,
     table: Arc<Mutex<Table>>,
@@ -119,7 +121,12 @@ pub(crate) fn split(name: &str) -> Result<(VolumeName, Option<&str>), NbdError> 
 
 impl Exports {
     pub(crate) fn new(pools: Arc<Pools>, hosts: Arc<Hosts>, remembers: bool) -> Exports {
-        Exports { pools, hosts, remembers, table: Arc::default() }
+        Exports { pools, hosts, times: Arc::default(), remembers, table: Arc::default() }
+    }
+
+    /// How long hosts waited for the store.
+    pub(crate) fn times(&self) -> Arc<HostTimes> {
+        Arc::clone(&self.times)
     }
 
     fn for_a_host(&self, handle: VersionHandle) -> VersionHandle {
@@ -254,6 +261,7 @@ impl Exports {
             return Ok(OpenExport {
                 handle,
                 hosts: Arc::clone(&self.hosts),
+                times: Arc::clone(&self.times),
                 about: "snapshot",
                 read_only: true,
                 multi_conn: true,
@@ -273,6 +281,7 @@ impl Exports {
                 return Ok(OpenExport {
                     handle,
                     hosts: Arc::clone(&self.hosts),
+                times: Arc::clone(&self.times),
                     about,
                     read_only,
                     multi_conn: true,
@@ -289,6 +298,7 @@ impl Exports {
                 return Ok(OpenExport {
                     handle,
                     hosts: Arc::clone(&self.hosts),
+                times: Arc::clone(&self.times),
                     about,
                     read_only: true,
                     multi_conn: false,
@@ -384,6 +394,7 @@ impl Drop for Held {
 pub(crate) struct OpenExport {
     handle: VersionHandle,
     hosts: Arc<Hosts>,
+    times: Arc<HostTimes>,
     about: &'static str,
     read_only: bool,
     multi_conn: bool,
@@ -398,18 +409,20 @@ impl OpenExport {
     }
 
     fn flush_measured(&self) -> Result<(), NbdError> {
-        let began = Instant::now();
-        let flushed = self.served(1, || self.handle.flush()).map_err(failure);
-        metrics::histogram!(FLUSH_SECONDS).record(began.elapsed().as_secs_f64());
-        flushed
+        self.served(&self.times.flush, 1, || self.handle.flush()).map_err(failure)
     }
 
     /// Tells how long a host waited.
-    fn served<T>(&self, operations: usize, operation: impl FnOnce() -> T) -> T {
+    fn served<T>(&self, times: &Histogram, operations: usize, operation: impl FnOnce() -> T) -> T {
         let began = Instant::now();
         let done = operation();
-        self.hosts.served(operations as u64, began.elapsed());
+        self.count(times, operations, began.elapsed());
         done
+    }
+
+    fn count(&self, times: &Histogram, operations: usize, took: Duration) {
+        self.hosts.served(operations as u64, took);
+        times.observe_many(operations as u64, took);
     }
 
     fn flush_if(&self, fua: bool) -> Result<(), NbdError> {
@@ -433,11 +446,11 @@ impl Export for OpenExport {
     }
 
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), NbdError> {
-        self.served(1, || self.handle.read(offset, buffer)).map_err(failure)
+        self.served(&self.times.read, 1, || self.handle.read(offset, buffer)).map_err(failure)
     }
 
     fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> Vec<Result<(), NbdError>> {
-        let outcomes = self.served(reads.len(), || self.handle.read_many(reads));
+        let outcomes = self.served(&self.times.read, reads.len(), || self.handle.read_many(reads));
         outcomes.into_iter().map(|outcome| outcome.map_err(failure)).collect()
     }
 
@@ -446,7 +459,7 @@ impl Export for OpenExport {
         let done = self.handle.read_at_once(reads);
         let operations = done.iter().filter(|done| **done).count();
         if operations > 0 {
-            self.hosts.served(operations as u64, began.elapsed());
+            self.count(&self.times.read, operations, began.elapsed());
         }
         done
     }
@@ -457,7 +470,7 @@ impl Export for OpenExport {
 
     fn write(&self, offset: u64, bytes: &[u8], fua: bool) -> Result<(), NbdError> {
         self.check_write()?;
-        self.served(1, || self.handle.write(offset, bytes)).map_err(failure)?;
+        self.served(&self.times.write, 1, || self.handle.write(offset, bytes)).map_err(failure)?;
         self.flush_if(fua)
     }
 
@@ -466,7 +479,7 @@ impl Export for OpenExport {
             return vec![Err(refusal); writes.len()];
         }
         let all: Vec<(u64, &[u8])> = writes.iter().map(|write| (write.offset, write.bytes)).collect();
-        let written = self.served(all.len(), || self.handle.write_many(&all));
+        let written = self.served(&self.times.write, all.len(), || self.handle.write_many(&all));
         let mut outcomes: Vec<_> = written.into_iter().map(|outcome| outcome.map_err(failure)).collect();
         // One flush is for all of them.
         let flushed = self.flush_if(writes.iter().any(|write| write.fua));
@@ -485,7 +498,7 @@ impl Export for OpenExport {
         let all: Vec<(u64, &[u8])> = writes.iter().map(|write| (write.offset, write.bytes)).collect();
         let began = Instant::now();
         let written = self.handle.write_at_once(&all)?.map_err(failure);
-        self.hosts.served(all.len() as u64, began.elapsed());
+        self.count(&self.times.write, all.len(), began.elapsed());
         Some(vec![written; all.len()])
     }
 

@@ -5,6 +5,9 @@
 //! gone leaves the page at once.
 
 mod accelerator;
+mod times;
+
+use std::sync::Arc;
 
 use farside_api::{
     AcceleratorStatus, Dedup, DedupState, Host, Mirror, MirrorState, PathState, Peer, PeerPath, PeerState,
@@ -12,17 +15,12 @@ use farside_api::{
 };
 use farside_mirror::{LogEntry, LogEvent, QueueStatus, Relationship};
 use farside_transfer::{LevelKind, TransferReport, TransferResult};
-use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge};
-use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
+pub(crate) use self::times::HostTimes;
 use crate::alarms::AlarmCount;
 use crate::state::LOST_LINES;
-
-/// How long a flush of a host took, seconds. A flush on a good disk takes under a millisecond; one behind a
-/// consistency point may take a second.
-pub(crate) const FLUSH_SECONDS: &str = "farside_flush_seconds";
-const FLUSH_BUCKETS: [f64; 12] =
-    [0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0];
 
 const API_REFUSED: &str = "farside_api_refused_total";
 const HOSTS_REFUSED: &str = "farside_nbd_hosts_refused_total";
@@ -46,6 +44,7 @@ pub(crate) struct Present {
     pub(crate) queue: QueueStatus,
     pub(crate) accelerator: AcceleratorStatus,
     pub(crate) hosts: Vec<Host>,
+    pub(crate) host_times: Arc<HostTimes>,
     pub(crate) alarms: Vec<AlarmCount>,
     pub(crate) log_lines_lost: u64,
 }
@@ -60,17 +59,11 @@ impl Metrics {
     /// Makes the process's recorder. In a process that has one already (several daemons in a test) that one stays,
     /// and this daemon's page lacks what is counted there.
     pub(crate) fn install() -> Metrics {
-        let builder = PrometheusBuilder::new();
-        // Fails only without buckets, and there are twelve.
-        let builder = builder
-            .set_buckets_for_metric(Matcher::Full(FLUSH_SECONDS.into()), &FLUSH_BUCKETS)
-            .unwrap_or_else(|_| PrometheusBuilder::new());
-        let recorder = builder.build_recorder();
+        let recorder = PrometheusBuilder::new().build_recorder();
         let counted = recorder.handle();
         if metrics::set_global_recorder(recorder).is_err() {
             tracing::warn!("this process records metrics already");
         }
-        describe_histogram!(FLUSH_SECONDS, Unit::Seconds, "How long flushes of hosts took");
         describe_counter!(
             HOSTS_REFUSED,
             Unit::Count,
@@ -118,9 +111,9 @@ impl Metrics {
             gauge!("farside_transfers_under_way").set(now.queue.under_way as f64);
             gauge!("farside_transfers_waiting").set(now.queue.waiting as f64);
             counter!("farside_log_lines_lost_total").absolute(now.log_lines_lost);
+            now.host_times.show();
             accelerator::show(&now.accelerator);
         });
-        self.counted.run_upkeep();
         self.counted.render() + &recorder.handle().render()
     }
 }

@@ -8,6 +8,7 @@
 //! * [`Cores`]: how many processors are idle.
 //! * [`Randomness`]: ids, tokens, jitter; seeded in tests.
 //! * [`BlockDevice`]: where a pool lies; a file, a raw device, or a simulated disk.
+//! * [`Histogram`]: how long things took, counted.
 //! * [`LogOutput`]: standard error, whose reader may stand still.
 //! * [`private_file`]: files with a key.
 //!
@@ -20,6 +21,7 @@ pub mod cores;
 pub mod device;
 mod draft;
 mod file_system;
+pub mod histogram;
 mod holders;
 pub mod log_output;
 mod loop_device;
@@ -36,6 +38,7 @@ pub use block::{BLOCK_BYTES, Block, BlockBuffer};
 pub use clock::{Clock, ManualClock, SystemClock, Timestamp};
 pub use cores::{Cores, ManualCores, SystemCores};
 pub use device::{BlockDevice, DeviceError, FileDevice};
+pub use histogram::Histogram;
 pub use log_output::{LogOutput, LostLines};
 pub use process::{
     ProcessIdentity, group_and_session, host_name, lower_priority, open_files_max, raise_open_files,

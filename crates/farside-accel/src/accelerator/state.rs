@@ -19,6 +19,7 @@ use crate::carry::{self, End};
 use crate::connections::{Connections, Record};
 use crate::control;
 use crate::discovery::{Behind, Discovery, Way};
+use crate::figures;
 use crate::flow::{Flow, Windows};
 use crate::kernel::{Carried, Kept, Origin};
 use crate::policy::{Action, Demotion, Ends, Policies, Policy, WrittenPolicy, WrittenPolicyError};
@@ -318,8 +319,8 @@ impl Accelerator {
             prepositions: self.prepositions.status(),
             applications: self.connections.by_application(),
             demotions: self.connections.demotions(),
-            block_wait: self.connections.figures.block_wait.told(),
-            connection_hold: self.connections.figures.connection_hold.told(),
+            block_wait: figures::told(&self.connections.figures.block_wait),
+            connection_hold: figures::told(&self.connections.figures.connection_hold),
             held_connections: self.connections.figures.held.load(Ordering::Relaxed),
             store: self.store.as_ref().map(|store| {
                 let stats = store.stats();

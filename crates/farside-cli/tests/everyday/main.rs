@@ -9,6 +9,7 @@ mod encryptors;
 mod figures;
 mod forecasts;
 mod many;
+mod pauses;
 #[path = "../support/mod.rs"]
 mod support;
 mod transfer_sizes;

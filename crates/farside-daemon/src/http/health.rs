@@ -38,6 +38,7 @@ async fn metrics(State(site): Shared) -> Result<Response, ApiError> {
         queue: site.mirrors.queue(),
         accelerator: site.accelerator.status(),
         hosts: site.hosts.list(),
+        host_times: site.exports.times(),
         alarms: site.alarms.count(),
         log_lines_lost: site.log.lost_lines(),
     });

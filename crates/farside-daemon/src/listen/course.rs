@@ -10,6 +10,8 @@ const STOP_PATIENCE: Duration = Duration::from_millis(300);
 pub(crate) struct Manners {
     /// Connections at a time.
     pub(crate) places: usize,
+    /// Of which one address may have so many (of IPv6 one network of 64 bits); no matter for sockets and sessions.
+    pub(crate) places_each: usize,
     /// For the header of a request; for that of the first from the moment of connecting.
     pub(crate) header: Duration,
     /// Between two requests.
@@ -29,6 +31,7 @@ impl Manners {
     /// The control socket: a request runs as long as it takes, and bodies may be files.
     pub(crate) const CONTROL: Manners = Manners {
         places: 128,
+        places_each: 128,
         header: Duration::from_secs(5),
         idle: Duration::from_secs(30),
         stall: Duration::from_secs(60),
@@ -36,9 +39,11 @@ impl Manners {
         header_bytes: HEADER_BYTES_MAX,
     };
 
-    /// The API over HTTPS. The handshake is in the time for the first header.
+    /// The API over HTTPS. The handshake is in the time for the first header. A browser has six connections, and a proxy in
+    /// front of the daemon is one address for all.
     pub(crate) const NETWORK: Manners = Manners {
         places: 256,
+        places_each: 96,
         header: Duration::from_secs(10),
         idle: Duration::from_secs(60),
         stall: Duration::from_secs(30),
@@ -47,11 +52,12 @@ impl Manners {
     };
 
     /// The API over sessions with peers.
-    pub(crate) const PEERS: Manners = Manners { places: 64, ..Manners::NETWORK };
+    pub(crate) const PEERS: Manners = Manners { places: 64, places_each: 64, ..Manners::NETWORK };
 
     /// `/metrics` and `/healthz` over TCP: small answers to anybody.
     pub(crate) const PUBLIC: Manners = Manners {
         places: 128,
+        places_each: 48,
         header: Duration::from_secs(5),
         idle: Duration::from_secs(30),
         stall: Duration::from_secs(10),
@@ -178,7 +184,7 @@ mod tests {
     const S: Duration = Duration::from_secs(1);
 
     fn manners() -> Manners {
-        Manners { places: 2, header: 5 * S, idle: 30 * S, stall: 60 * S, life: None, header_bytes: 100 }
+        Manners { places: 2, places_each: 2, header: 5 * S, idle: 30 * S, stall: 60 * S, life: None, header_bytes: 100 }
     }
 
     #[test]

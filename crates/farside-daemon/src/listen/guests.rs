@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -41,6 +42,8 @@ struct Present {
 /// One connection.
 struct Guest {
     number: u64,
+    /// What it shares its places with.
+    neighbourhood: Option<IpAddr>,
     course: Mutex<Course>,
     /// Others need its place.
     leave: CancellationToken,
@@ -49,34 +52,48 @@ struct Guest {
 
 impl Crowd {
     /// A place for somebody new: a free one, or that of the connection that has said nothing for longest. Only if every
-    /// one is being answered the newcomer waits.
-    async fn admit(self: &Arc<Self>) -> Arc<Guest> {
+    /// one is being answered the newcomer waits. Whoever has all places of an address gives up one of his own; if all of those
+    /// are being answered, the newcomer is turned away.
+    async fn admit(self: &Arc<Self>, neighbourhood: Option<IpAddr>) -> Option<Arc<Guest>> {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
             changed.as_mut().enable();
             {
                 let mut present = self.guests.lock();
-                if present.by_number.len() >= self.manners.places {
-                    let waits =
-                        present.by_number.iter().map(|(number, guest)| (*number, guest.waits_since()));
-                    if let Some(guest) = longest_waiting(waits).and_then(|at| present.by_number.remove(&at)) {
-                        guest.leave.cancel();
+                let is_near = |guest: &Guest| neighbourhood.is_some() && guest.neighbourhood == neighbourhood;
+                let near = present.by_number.values().filter(|guest| is_near(guest)).count();
+                if near >= self.manners.places_each {
+                    if !present.displace(is_near) {
+                        return None;
                     }
+                } else if present.by_number.len() >= self.manners.places {
+                    present.displace(|_| true);
                 }
                 if present.by_number.len() < self.manners.places {
                     let guest = Arc::new(Guest {
                         number: present.next,
+                        neighbourhood,
                         course: Mutex::new(Course::new(Instant::now())),
                         leave: CancellationToken::new(),
                         crowd: Arc::clone(self),
                     });
                     present.next += 1;
                     present.by_number.insert(guest.number, Arc::clone(&guest));
-                    return guest;
+                    return Some(guest);
                 }
             }
             changed.await;
         }
+    }
+}
+
+impl Present {
+    /// Takes the place of the one that has said nothing for longest among these; false: none of them waits.
+    fn displace(&mut self, among: impl Fn(&Guest) -> bool) -> bool {
+        let candidates = self.by_number.iter().filter(|(_, guest)| among(guest));
+        let waits = candidates.map(|(number, guest)| (*number, guest.waits_since()));
+        let displaced = longest_waiting(waits).and_then(|at| self.by_number.remove(&at));
+        displaced.inspect(|guest| guest.leave.cancel()).is_some()
     }
 }
 
@@ -112,13 +129,22 @@ impl<L> Guests<L> {
     }
 }
 
-impl<L: Listener> Listener for Guests<L> {
+impl<L: Listener<Io: FromSomewhere>> Listener for Guests<L> {
     type Io = Watched<L::Io>;
     type Addr = L::Addr;
 
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
-        let (io, address) = self.listener.accept().await;
-        let guest = self.crowd.admit().await;
+        let (io, address, guest) = loop {
+            let (io, address) = self.listener.accept().await;
+            let origin = io.origin();
+            match self.crowd.admit(origin.neighbourhood()).await {
+                Some(guest) => break (io, address, guest),
+                None => {
+                    tracing::debug!(from = %origin, "a client has all the connections that one address may have");
+                    crate::metrics::api_refused("no-place");
+                }
+            }
+        };
         let watched = Watched {
             io,
             leave: Box::pin(guest.leave.clone().cancelled_owned()),

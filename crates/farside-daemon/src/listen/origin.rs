@@ -1,7 +1,7 @@
 //! Where a connection comes from.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use farside_peer::PeerId;
 use tokio::net::{TcpStream, UnixStream};
@@ -30,6 +30,17 @@ impl fmt::Display for Origin {
             Origin::Peer(id) => write!(f, "session with {id:?}"),
             Origin::Unknown => f.write_str("unknown"),
         }
+    }
+}
+
+impl Origin {
+    /// What has places of its own at a listener: an address, or the network of 64 bits that one subscriber has of IPv6.
+    pub(crate) fn neighbourhood(&self) -> Option<IpAddr> {
+        let Origin::Network(address) = self else { return None };
+        Some(match address.ip().to_canonical() {
+            IpAddr::V6(ip) => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() & !u128::from(u64::MAX))),
+            ip => ip,
+        })
     }
 }
 

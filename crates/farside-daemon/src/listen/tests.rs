@@ -9,7 +9,7 @@ use axum::extract::State;
 use axum::routing::{get, post};
 use axum::{Router, middleware};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
 use tokio_util::sync::CancellationToken;
 
 use super::{Guests, Manners, Visit, attend};
@@ -59,6 +59,7 @@ impl Server {
         let stop = CancellationToken::new();
         let manners = Manners {
             places,
+            places_each: places,
             header: silence_max,
             idle: silence_max,
             stall: silence_max,
@@ -170,4 +171,57 @@ async fn a_stop_waits_for_who_is_being_answered_alone() {
     server.stop.cancel();
     assert!(all(busy).await.ends_with("at last"));
     tokio::time::timeout(PATIENCE / 2, server.running).await.expect("it stops").unwrap().unwrap();
+}
+
+/// Of one address several connections, of another one.
+#[tokio::test]
+async fn an_address_has_its_own_places_and_no_others() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let at = listener.local_addr().unwrap();
+    let manners = Manners {
+        places: 3,
+        places_each: 2,
+        header: PATIENCE,
+        idle: PATIENCE,
+        stall: PATIENCE,
+        life: None,
+        header_bytes: 64 << 10,
+    };
+    let begun = Begun::default();
+    let routes = Router::new().route("/long", get(long)).route("/length", post(length));
+    let routes = routes.with_state(Arc::clone(&begun)).layer(middleware::from_fn(attend));
+    let guests = Guests::new(listener, manners, CancellationToken::new());
+    tokio::spawn(axum::serve(guests, routes.into_make_service_with_connect_info::<Visit>()).into_future());
+    let says = async |from: [u8; 4], words: &str| {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind((from, 0).into()).unwrap();
+        let mut stream = socket.connect(at).await.unwrap();
+        let _ = stream.write_all(words.as_bytes()).await;
+        stream
+    };
+    let all = async |mut stream: TcpStream| {
+        let mut bytes = Vec::new();
+        let read = tokio::time::timeout(PATIENCE / 2, stream.read_to_end(&mut bytes));
+        let _ = read.await.expect("it is closed");
+        String::from_utf8_lossy(&bytes).into_owned()
+    };
+    let (near, far) = ([127, 0, 0, 2], [127, 0, 0, 3]);
+    let other = says(far, &request("POST", "/length", "connection: close\r\ncontent-length: 1\r\n")).await;
+    let silent = says(near, "GET /lo").await;
+    let close = "connection: close\r\n";
+    let mut answered = Vec::new();
+    for count in 1..=2 {
+        answered.push(says(near, &request("GET", "/long", close)).await);
+        while begun.load(Ordering::Relaxed) < count {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+    assert_eq!(all(silent).await, "", "its own connection made room, though the other address was silent for longer");
+    assert_eq!(all(says(near, &request("GET", "/long", close)).await).await, "", "both of its places are in use");
+    let mut other = other;
+    other.write_all(b"x").await.unwrap();
+    assert!(all(other).await.ends_with("\r\n1"));
+    for answer in answered {
+        assert!(all(answer).await.ends_with("at last"));
+    }
 }

@@ -7,6 +7,8 @@ use farside_api::{
 };
 use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
 
+use super::times::{Times, show as show_times};
+
 const BLOCK_WAIT: Times = Times {
     bucket: "farside_accel_block_wait_seconds_bucket",
     sum: "farside_accel_block_wait_seconds_sum",
@@ -17,13 +19,6 @@ const CONNECTION_HOLD: Times = Times {
     sum: "farside_accel_connection_hold_seconds_sum",
     count: "farside_accel_connection_hold_seconds_count",
 };
-
-/// The names of a histogram.
-struct Times {
-    bucket: &'static str,
-    sum: &'static str,
-    count: &'static str,
-}
 
 pub(super) fn describe() {
     describe_gauge!("farside_accel_state", Unit::Count, "1 at the accelerator's state, 0 at the others");
@@ -168,16 +163,8 @@ fn application(of: &AcceleratedApplication) {
     }
 }
 
-/// As Prometheus has histograms: each part with all before it. The exporter's own take no counts from elsewhere.
 fn times(names: &Times, of: &AcceleratorTimes) {
-    let mut below = 0;
-    let bounds = of.bounds_seconds.iter().map(ToString::to_string).chain(["+Inf".to_owned()]);
-    for (bound, count) in bounds.zip(&of.counts) {
-        below += count;
-        counter!(names.bucket, "le" => bound).absolute(below);
-    }
-    counter!(names.count).absolute(of.count);
-    gauge!(names.sum).set(of.sum_seconds);
+    show_times(names, &of.bounds_seconds, &of.counts, of.sum_seconds);
 }
 
 fn cache(of: &AcceleratorCache) {
