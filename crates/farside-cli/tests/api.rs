@@ -677,17 +677,37 @@ fn long_lists_come_in_pages() {
     for number in 0..25 {
         site.ok(&format!("volume create p/n{number:02} --size 4M"));
     }
-    let secret = token(&site, "t", "viewer");
-    let (mut seen, mut after) = (Vec::new(), String::new());
-    loop {
-        let answer = api.with(&secret, "GET", &format!("/api/v1/volumes?limit=10{after}"), None);
-        assert_eq!(answer.header("x-farside-total"), Some("26"));
-        seen.extend(answer.json().as_array().unwrap().iter().map(|volume| volume["name"].to_string()));
-        let Some(next) = answer.header("x-farside-next") else { break };
-        after = format!("&after={}", next.replace('/', "%2F"));
+    for number in 0..12 {
+        site.ok(&format!("snapshot create p/n00@z{} p/n01@z{number}", 50 - number));
     }
+    let secret = token(&site, "t", "viewer");
+    let names = |path: &str, limit: usize, total: &str| {
+        let (mut seen, mut after) = (Vec::new(), String::new());
+        loop {
+            let answer = api.with(&secret, "GET", &format!("/api/v1/{path}?limit={limit}{after}"), None);
+            assert_eq!(answer.header("x-farside-total"), Some(total));
+            let page = answer.json();
+            assert!(page.as_array().unwrap().len() <= limit);
+            seen.extend(page.as_array().unwrap().iter().map(|thing| thing["name"].as_str().unwrap().to_owned()));
+            let Some(next) = answer.header("x-farside-next") else { break };
+            after = format!("&after={}", next.replace('/', "%2F"));
+        }
+        seen
+    };
+    let seen = names("volumes", 10, "26");
     assert_eq!(seen.len(), 26);
     assert!(seen.is_sorted());
+    // Oldest first, whatever they are called.
+    let of_first: Vec<String> = (0..12).map(|number| format!("z{}", 50 - number)).collect();
+    assert_eq!(names("volumes/p/n00/snapshots", 5, "12"), of_first);
+    let of_second = (0..12).map(|number| format!("z{number}"));
+    // One is of another volume.
+    let of_both: Vec<String> = of_first.into_iter().chain(of_second).collect();
+    assert_eq!(names("snapshots", 7, "25")[..24], of_both);
+    let whole = api.with(&secret, "GET", "/api/v1/volumes/p/n01/snapshots", None).json();
+    assert_eq!(whole.as_array().unwrap().len(), 12);
+    assert_eq!(api.with(&secret, "GET", "/api/v1/volumes/p/none/snapshots", None).code(), "not-found");
+    assert_eq!(api.with(&secret, "GET", "/api/v1/alarms?all=true&limit=3", None).json(), Value::Array(Vec::new()));
     assert_eq!(
         api.with(&secret, "GET", "/api/v1/mirrors?state=mirrored&search=x&limit=5", None).json(),
         Value::Array(Vec::new())

@@ -8,7 +8,8 @@ use axum::Json;
 use axum::http::{HeaderName, HeaderValue};
 use axum::response::{IntoResponse, Response};
 use farside_api::{ErrorBody, ErrorCode};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use utoipa::IntoParams;
 
 /// Most things of one page.
 const PAGE_MAX: u32 = 10_000;
@@ -18,9 +19,13 @@ pub(super) const NEXT: HeaderName = HeaderName::from_static("x-farside-next");
 pub(super) const TOTAL: HeaderName = HeaderName::from_static("x-farside-total");
 
 /// Which page is asked for.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Wanted {
+    /// So many, 1 to 10,000. With this or `after` the list is sorted, and the header `x-farside-next` says how it goes on.
     pub(super) limit: Option<u32>,
+    /// Those behind this one: what `x-farside-next` of the page before has said.
     pub(super) after: Option<String>,
 }
 
@@ -59,9 +64,19 @@ impl Wanted {
 }
 
 impl<T> Page<T> {
+    /// What is on it.
+    pub(super) fn things(&self) -> &[T] {
+        &self.things
+    }
+
     /// The same page of other things.
     pub(super) fn map<U>(self, change: impl FnMut(T) -> U) -> Page<U> {
         Page { things: self.things.into_iter().map(change).collect(), total: self.total, next: self.next }
+    }
+
+    /// The same page of other things, without those that are none any more.
+    pub(super) fn filter_map<U>(self, change: impl FnMut(T) -> Option<U>) -> Page<U> {
+        Page { things: self.things.into_iter().filter_map(change).collect(), total: self.total, next: self.next }
     }
 }
 

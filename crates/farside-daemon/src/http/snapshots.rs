@@ -1,6 +1,6 @@
 //! `/snapshots`, and `/volumes/POOL/VOL/snapshots`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -27,6 +27,7 @@ use utoipa_axum::routes;
 
 use super::error::{ApiError, Body, Query};
 use super::handler::{Answer, Routes, Shared};
+use super::page::{Page, Wanted};
 use super::plan::{Answered, Outcome, Planned};
 use super::volumes::{clones_of, count, name_of, parse};
 use crate::convert;
@@ -56,57 +57,104 @@ pub(super) fn routes() -> Routes {
 }
 
 /// Snapshots of all volumes.
-#[utoipa::path(get, path = "/snapshots", responses((status = 200, body = Vec<Snapshot>)))]
-async fn list_all(State(site): Shared) -> Answer<Vec<Snapshot>> {
+///
+/// In pages they are sorted by volume, oldest first.
+#[utoipa::path(get, path = "/snapshots", params(Wanted), responses((status = 200, body = Vec<Snapshot>)))]
+async fn list_all(State(site): Shared, Query(wanted): Query<Wanted>) -> Result<Page<Snapshot>, ApiError> {
     let pools = site.pools.open_pools();
     let all = site.blocking.run(move || {
-        let until = Instant::now() + LISTING_MAX;
-        let mut all = Vec::new();
-        for (pool_name, pool) in &pools {
-            for volume in pool.volumes() {
-                let name = VolumeName { pool: pool_name.clone(), volume: volume.name };
-                all.extend(of_volume(pool, &name, until)?);
-            }
-        }
-        Ok::<_, ErrorBody>(all)
+        let of_pool = |(pool_name, pool): &(String, Arc<Pool>)| {
+            let name = |volume| VolumeName { pool: pool_name.clone(), volume };
+            let volumes = pool.volumes().into_iter().map(|volume| (Arc::clone(pool), name(volume.name)));
+            volumes.collect::<Vec<_>>()
+        };
+        listed(&pools.iter().flat_map(of_pool).collect::<Vec<_>>(), &wanted)
     });
-    Ok(Json(all.await?))
+    Ok(all.await?)
 }
 
 /// Snapshots of a volume.
+///
+/// In pages they are sorted, oldest first.
 #[utoipa::path(
     get,
     path = "/volumes/{pool}/{volume}/snapshots",
+    params(Wanted),
     responses((status = 200, body = Vec<Snapshot>))
 )]
-async fn list(State(site): Shared, Path((pool, volume)): Path<(String, String)>) -> Answer<Vec<Snapshot>> {
+async fn list(
+    State(site): Shared,
+    Path((pool, volume)): Path<(String, String)>,
+    Query(wanted): Query<Wanted>,
+) -> Result<Page<Snapshot>, ApiError> {
     let name = name_of(pool, volume)?;
     let pool = site.pools.get(&name.pool)?;
-    let until = Instant::now() + LISTING_MAX;
-    Ok(Json(site.blocking.run(move || of_volume(&pool, &name, until)).await?))
+    let page = site.blocking.run(move || {
+        // A volume that is not there has no empty list.
+        pool.volume(&name.volume).map_err(Failure::into_error_body)?;
+        listed(&[(pool, name)], &wanted)
+    });
+    Ok(page.await?)
 }
 
-/// The snapshots of a volume at one moment, with what each refers to and holds alone as far as that is counted `until` then.
-fn of_volume(pool: &Arc<Pool>, volume: &VolumeName, until: Instant) -> Result<Vec<Snapshot>, ErrorBody> {
+/// The snapshots of these volumes that are on a page, with what each refers to and holds alone as far as that can be counted soon.
+fn listed(volumes: &[(Arc<Pool>, VolumeName)], wanted: &Wanted) -> Result<Page<Snapshot>, ErrorBody> {
+    let until = Instant::now() + LISTING_MAX;
     // A mirror deletes its own as it goes on. Where the only one goes while the list is made, the one that took its place is not on
     // it, and a replica would seem to have lost its content.
     for _ in 0..LISTINGS_MAX {
-        let (listed, is_whole) = list_of_volume(pool, volume, until)?;
+        let (page, is_whole) = list_at_once(volumes, wanted, until)?;
         if is_whole {
-            return Ok(listed);
+            return Ok(page);
         }
     }
-    Ok(list_of_volume(pool, volume, until)?.0)
+    Ok(list_at_once(volumes, wanted, until)?.0)
 }
 
 /// The same, and whether all of them were there until the end.
-fn list_of_volume(
+fn list_at_once(
+    volumes: &[(Arc<Pool>, VolumeName)],
+    wanted: &Wanted,
+    until: Instant,
+) -> Result<(Page<Snapshot>, bool), ErrorBody> {
+    let mut all = Vec::new();
+    for (at, (pool, volume)) in volumes.iter().enumerate() {
+        match pool.snapshots(&volume.volume).map_err(Failure::into_error_body) {
+            Ok(snapshots) => all.extend(snapshots.into_iter().map(|snapshot| (at, snapshot))),
+            // Deleted meanwhile.
+            Err(error) if error.code == ErrorCode::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let page = wanted.clone().of(all, |(at, snapshot)| {
+        format!("{}@{:020}-{}", volumes[*at].1, snapshot.created_at.0, snapshot.uuid)
+    })?;
+    let mut by_volume: BTreeMap<usize, Vec<&SnapshotStatus>> = BTreeMap::new();
+    for (at, snapshot) in page.things() {
+        by_volume.entry(*at).or_default().push(snapshot);
+    }
+    // A replica's snapshot has the identity of the source's.
+    let mut documents = HashMap::new();
+    for (at, snapshots) in by_volume {
+        let (pool, volume) = &volumes[at];
+        match of_volume(pool, volume, &snapshots, until) {
+            Ok(found) => documents.extend(found.into_iter().map(|document| ((at, document.uuid), document))),
+            Err(error) if error.code == ErrorCode::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let is_whole = documents.len() == page.things().len();
+    Ok((page.filter_map(|(at, snapshot)| documents.remove(&(at, snapshot.uuid))), is_whole))
+}
+
+/// Those of these snapshots of a volume that are there yet.
+fn of_volume(
     pool: &Arc<Pool>,
     volume: &VolumeName,
+    snapshots: &[&SnapshotStatus],
     until: Instant,
-) -> Result<(Vec<Snapshot>, bool), ErrorBody> {
+) -> Result<Vec<Snapshot>, ErrorBody> {
     let keepers = keepers_of(pool, volume)?;
-    let snapshots = pool.snapshots(&volume.volume).map_err(Failure::into_error_body)?;
     let counter = Counter::until(Arc::clone(pool), &volume.volume, until);
     let documents = snapshots.iter().map(|snapshot| {
         let version = Version::Snapshot(snapshot.uuid);
@@ -117,11 +165,7 @@ fn list_of_volume(
             ..document(pool, &keepers, volume, snapshot)?
         })
     });
-    let listed: Vec<Snapshot> = documents
-        .filter(|d| !matches!(d, Err(error) if error.code == ErrorCode::NotFound))
-        .collect::<Result<_, _>>()?;
-    let is_whole = listed.len() == snapshots.len();
-    Ok((listed, is_whole))
+    documents.filter(|d| !matches!(d, Err(error) if error.code == ErrorCode::NotFound)).collect()
 }
 
 fn document(
