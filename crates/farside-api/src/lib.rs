@@ -90,5 +90,8 @@ pub use throttle::{HeldBack, MirrorLink, SetMirrorLink, SetSite, SiteStatus, Thr
 pub use uuid::Uuid;
 pub use volume::{Autogrow, CreateVolume, ResizeVolume, SetVolume, Volume};
 
+/// The header in which a daemon says its version to whoever may ask it anything.
+pub const VERSION_HEADER: &str = "x-farside-version";
+
 /// Every path of the API begins so.
 pub const API_PREFIX: &str = "/api/v1";

@@ -5,7 +5,8 @@
 use std::time::Duration;
 
 use farside_api::{
-    API_PREFIX, CONFIRM_HEADER, DelayedDocument, ErrorBody, ErrorCode, ErrorDocument, thing_of,
+    API_PREFIX, CONFIRM_HEADER, DelayedDocument, ErrorBody, ErrorCode, ErrorDocument, VERSION_HEADER,
+    thing_of,
 };
 use reqwest::{Method, Response, StatusCode, Url};
 use serde::Serialize;
@@ -18,6 +19,8 @@ pub use way::{Network, Way};
 /// Longest wait for an answer. Deleting a large volume frees it in steps and may take minutes; work that takes
 /// longer is an operation, which is started and asked after.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(600);
+
+const OWN_VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// A daemon that has not answered for so long is told of: whoever waits may rather look at the daemon than wait on.
 const SAY_AFTER: Duration = Duration::from_secs(2);
@@ -188,13 +191,11 @@ impl Client {
             return Err(delayed(response).await);
         }
         if response.status().is_success() {
+            let daemon = Daemon::of(&response);
             response.json().await.map_err(|error| {
                 if error.is_decode() {
-                    ErrorBody::new(
-                        ErrorCode::Failed,
-                        format!("cannot read the daemon's answer: {}", causes(&error)),
-                    )
-                    .hint("farside and farsided may be of different versions; compare their --version")
+                    let said = format!("cannot read the daemon's answer: {}", causes(&error));
+                    ErrorBody::new(ErrorCode::Failed, said).hint(daemon.hint())
                 } else {
                     self.unreachable(&error)
                 }
@@ -229,14 +230,60 @@ async fn delayed(response: Response) -> ErrorBody {
     }
 }
 
+/// Which version of the daemon has answered; none is said by those before 0.1.0, and by whatever is no daemon.
+struct Daemon(Option<String>);
+
+impl Daemon {
+    fn of(response: &Response) -> Daemon {
+        let said = response.headers().get(VERSION_HEADER).and_then(|version| version.to_str().ok());
+        Daemon(said.map(str::to_owned))
+    }
+
+    fn is_another(&self) -> bool {
+        self.0.as_deref().is_some_and(|version| version != OWN_VERSION)
+    }
+
+    /// What to do about an answer that is not understood.
+    fn hint(&self) -> String {
+        match &self.0 {
+            Some(version) if version == OWN_VERSION => {
+                format!(
+                    "farside and farsided are both {OWN_VERSION}; please report this with farside support-bundle"
+                )
+            }
+            Some(version) => {
+                format!(
+                    "farsided is version {version}, this farside {OWN_VERSION}: use farside {version} for it"
+                )
+            }
+            None => format!(
+                "farside and farsided may be of different versions: this farside is {OWN_VERSION}, farsided --version \
+                 says what that is"
+            ),
+        }
+    }
+}
+
 /// The daemon's own account of a failure, or the best that can be said without one.
 async fn failure(response: Response) -> ErrorBody {
     let status = response.status();
+    let is_unknown = status == StatusCode::NOT_FOUND || status == StatusCode::METHOD_NOT_ALLOWED;
+    let daemon = Daemon::of(&response);
     match response.json::<ErrorDocument>().await {
+        // There is no such request, which is no volume or mirror that is not there.
+        Ok(ErrorDocument { error }) if is_unknown && error.code == ErrorCode::Failed => {
+            let said = format!("the daemon does not know this request: {}", error.message);
+            ErrorBody::new(ErrorCode::Failed, said).hint(daemon.hint())
+        }
+        // A field or word of the one that the other does not know.
+        Ok(ErrorDocument { error }) if error.code == ErrorCode::WrongUsage && daemon.is_another() => {
+            let more = error.hint.as_ref().map(|hint| format!("; {hint}")).unwrap_or_default();
+            let hint = daemon.hint() + &more;
+            error.hint(hint)
+        }
         Ok(document) => document.error,
-        Err(_) if status == StatusCode::NOT_FOUND || status == StatusCode::METHOD_NOT_ALLOWED => {
-            ErrorBody::new(ErrorCode::Failed, "the daemon does not know this request")
-                .hint("farside and farsided may be of different versions; compare their --version")
+        Err(_) if is_unknown => {
+            ErrorBody::new(ErrorCode::Failed, "the daemon does not know this request").hint(daemon.hint())
         }
         Err(_) => ErrorBody::new(ErrorCode::Failed, format!("the daemon answered {status} and no reason")),
     }

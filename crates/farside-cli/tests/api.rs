@@ -688,7 +688,9 @@ fn long_lists_come_in_pages() {
             assert_eq!(answer.header("x-farside-total"), Some(total));
             let page = answer.json();
             assert!(page.as_array().unwrap().len() <= limit);
-            seen.extend(page.as_array().unwrap().iter().map(|thing| thing["name"].as_str().unwrap().to_owned()));
+            seen.extend(
+                page.as_array().unwrap().iter().map(|thing| thing["name"].as_str().unwrap().to_owned()),
+            );
             let Some(next) = answer.header("x-farside-next") else { break };
             after = format!("&after={}", next.replace('/', "%2F"));
         }
@@ -707,7 +709,10 @@ fn long_lists_come_in_pages() {
     let whole = api.with(&secret, "GET", "/api/v1/volumes/p/n01/snapshots", None).json();
     assert_eq!(whole.as_array().unwrap().len(), 12);
     assert_eq!(api.with(&secret, "GET", "/api/v1/volumes/p/none/snapshots", None).code(), "not-found");
-    assert_eq!(api.with(&secret, "GET", "/api/v1/alarms?all=true&limit=3", None).json(), Value::Array(Vec::new()));
+    assert_eq!(
+        api.with(&secret, "GET", "/api/v1/alarms?all=true&limit=3", None).json(),
+        Value::Array(Vec::new())
+    );
     assert_eq!(
         api.with(&secret, "GET", "/api/v1/mirrors?state=mirrored&search=x&limit=5", None).json(),
         Value::Array(Vec::new())

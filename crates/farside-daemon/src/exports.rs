@@ -281,7 +281,7 @@ impl Exports {
                 return Ok(OpenExport {
                     handle,
                     hosts: Arc::clone(&self.hosts),
-                times: Arc::clone(&self.times),
+                    times: Arc::clone(&self.times),
                     about,
                     read_only,
                     multi_conn: true,
@@ -298,7 +298,7 @@ impl Exports {
                 return Ok(OpenExport {
                     handle,
                     hosts: Arc::clone(&self.hosts),
-                times: Arc::clone(&self.times),
+                    times: Arc::clone(&self.times),
                     about,
                     read_only: true,
                     multi_conn: false,

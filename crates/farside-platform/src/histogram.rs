@@ -67,7 +67,10 @@ mod tests {
         histogram.observe_many(3, Duration::from_nanos(25_001));
         let counted = histogram.counted();
         assert_eq!(counted.counts.len(), counted.bounds_seconds.len() + 1);
-        assert_eq!((counted.counts[0], counted.counts[1], counted.counts[16], counted.counts[17]), (2, 4, 1, 1));
+        assert_eq!(
+            (counted.counts[0], counted.counts[1], counted.counts[16], counted.counts[17]),
+            (2, 4, 1, 1)
+        );
         assert_eq!(counted.counts.iter().sum::<u64>(), 8);
         assert!((counted.bounds_seconds[0] - 0.000_025).abs() < 1e-9);
         assert!((counted.sum_seconds - 10.000_127).abs() < 1e-6, "{}", counted.sum_seconds);

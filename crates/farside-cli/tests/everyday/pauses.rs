@@ -81,7 +81,8 @@ fn hosts_do_not_feel_a_snapshot() {
     load.flush().unwrap();
     drop(load);
     let mut number = 0_u32;
-    for (what, part) in [("half", Some(0.5)), ("three quarters", Some(0.75)), ("all that there can be", None)] {
+    for (what, part) in [("half", Some(0.5)), ("three quarters", Some(0.75)), ("all that there can be", None)]
+    {
         let capacity = {
             let into = pair.root.path().join("capacity");
             assert!(hosts(site, &into, None, 8).wait().unwrap().success());
@@ -114,7 +115,8 @@ fn hosts_do_not_feel_a_snapshot() {
         rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
         let _ = fio.wait();
         let operations = operations(&into);
-        let of = |windows: &[Window]| -> Vec<f64> { windows.iter().map(|w| longest(&operations, *w)).collect() };
+        let of =
+            |windows: &[Window]| -> Vec<f64> { windows.iter().map(|w| longest(&operations, *w)).collect() };
         let (taken, beside) = (of(&taken), of(&beside));
         let figures = |all: &[f64]| {
             let at = |part| quantile(all, part);

@@ -3,9 +3,12 @@
 use std::sync::Arc;
 
 use axum::Json;
+use axum::extract::Request;
 use axum::extract::State;
-use axum::http::{Method, Uri};
-use farside_api::{ErrorBody, ErrorCode};
+use axum::http::{HeaderValue, Method, Uri};
+use axum::middleware::Next;
+use axum::response::Response;
+use farside_api::{ErrorBody, ErrorCode, VERSION_HEADER};
 use utoipa_axum::router::OpenApiRouter;
 
 use super::error::ApiError;
@@ -18,11 +21,20 @@ pub(super) type Shared = State<Arc<Site>>;
 /// What a handler answers.
 pub(super) type Answer<T> = Result<Json<T>, ApiError>;
 
+/// Says of each answer which version of the daemon gave it, so that a client of another one can tell why it does not understand. What
+/// a peer has answered says that of the peer. Whoever was not let in is not told.
+pub(super) async fn versioned(request: Request, next: Next) -> Response {
+    let mut response = next.run(request).await;
+    let version = HeaderValue::from_static(env!("CARGO_PKG_VERSION"));
+    response.headers_mut().entry(VERSION_HEADER).or_insert(version);
+    response
+}
+
 /// Nothing is called that.
 pub(super) async fn unknown(method: Method, uri: Uri) -> ApiError {
     ApiError::unknown_request(
         ErrorBody::new(ErrorCode::Failed, format!("there is no {method} {}", uri.path())).hint(
-            "farside and farsided may be of different versions; the API is served on the control socket and over HTTPS only",
+            "the API is served on the control socket and over HTTPS only; GET /api/v1/openapi.json says what there is",
         ),
     )
 }

@@ -47,7 +47,7 @@ use utoipa_axum::router::OpenApiRouter;
 use crate::listen::attend;
 use crate::site::Site;
 use error::ApiError;
-use handler::{Routes, unknown};
+use handler::{Routes, unknown, versioned};
 
 pub(crate) use audit::keep_audit_within;
 pub(crate) use clones::end_drills;
@@ -113,7 +113,8 @@ pub(crate) fn control(site: Arc<Site>, requests: TaskTracker) -> Router {
     let guard = delayed::Guard { site: Arc::clone(&site), requests: tasks };
     let guard = middleware::from_fn_with_state(guard, delayed::guarded);
     let routes = routes.merge(console::routes()).merge(sites::through());
-    let routes = routes.fallback(unknown).with_state(site).layer(audit).layer(guard).layer(gate);
+    let routes = routes.fallback(unknown).with_state(site).layer(middleware::from_fn(versioned));
+    let routes = routes.layer(audit).layer(guard).layer(gate);
     routes.layer(middleware::from_fn(to_its_end)).layer(middleware::from_fn(attend))
 }
 

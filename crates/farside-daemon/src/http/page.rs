@@ -76,7 +76,11 @@ impl<T> Page<T> {
 
     /// The same page of other things, without those that are none any more.
     pub(super) fn filter_map<U>(self, change: impl FnMut(T) -> Option<U>) -> Page<U> {
-        Page { things: self.things.into_iter().filter_map(change).collect(), total: self.total, next: self.next }
+        Page {
+            things: self.things.into_iter().filter_map(change).collect(),
+            total: self.total,
+            next: self.next,
+        }
     }
 }
 

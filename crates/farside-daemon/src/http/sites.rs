@@ -11,7 +11,7 @@ use axum::extract::{Extension, Json, Path, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
-use farside_api::{API_PREFIX, CONFIRM_HEADER, ErrorBody, ErrorCode, SiteSeen};
+use farside_api::{API_PREFIX, CONFIRM_HEADER, ErrorBody, ErrorCode, SiteSeen, VERSION_HEADER};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use tokio::time::Interval;
 use utoipa_axum::router::OpenApiRouter;
@@ -35,7 +35,8 @@ const PASSED_ON: [HeaderName; 4] = [
     HeaderName::from_static("last-event-id"),
 ];
 /// What of an answer's head comes back.
-const PASSED_BACK: [HeaderName; 3] = [header::CONTENT_TYPE, NEXT, TOTAL];
+const PASSED_BACK: [HeaderName; 4] =
+    [header::CONTENT_TYPE, NEXT, TOTAL, HeaderName::from_static(VERSION_HEADER)];
 
 /// What of a peer is passed on as what it says that it is.
 const MEDIA_TYPES: [&str; 3] = ["application/json", "text/event-stream", "text/plain"];
@@ -100,7 +101,8 @@ async fn pass(
     Ok(response)
 }
 
-/// A body that ends once its reader may not ask any more: events have no end of their own.
+/// A body that breaks off once its reader may not ask any more: events have no end of their own, and what is not whole must not
+/// look as if it were.
 struct WhileAllowed {
     body: Body,
     site: Arc<Site>,
@@ -124,7 +126,8 @@ impl HttpBody for WhileAllowed {
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         while self.asked.poll_tick(cx).is_ready() {
             if !self.site.access.still_holds(&self.principal) {
-                return Poll::Ready(None);
+                let ended = std::io::Error::other("the right to ask ended");
+                return Poll::Ready(Some(Err(axum::Error::new(ended))));
             }
         }
         Pin::new(&mut self.body).poll_frame(cx)

@@ -184,7 +184,15 @@ mod tests {
     const S: Duration = Duration::from_secs(1);
 
     fn manners() -> Manners {
-        Manners { places: 2, places_each: 2, header: 5 * S, idle: 30 * S, stall: 60 * S, life: None, header_bytes: 100 }
+        Manners {
+            places: 2,
+            places_each: 2,
+            header: 5 * S,
+            idle: 30 * S,
+            stall: 60 * S,
+            life: None,
+            header_bytes: 100,
+        }
     }
 
     #[test]

@@ -216,8 +216,16 @@ async fn an_address_has_its_own_places_and_no_others() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
-    assert_eq!(all(silent).await, "", "its own connection made room, though the other address was silent for longer");
-    assert_eq!(all(says(near, &request("GET", "/long", close)).await).await, "", "both of its places are in use");
+    assert_eq!(
+        all(silent).await,
+        "",
+        "its own connection made room, though the other address was silent for longer"
+    );
+    assert_eq!(
+        all(says(near, &request("GET", "/long", close)).await).await,
+        "",
+        "both of its places are in use"
+    );
     let mut other = other;
     other.write_all(b"x").await.unwrap();
     assert!(all(other).await.ends_with("\r\n1"));
