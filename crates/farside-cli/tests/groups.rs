@@ -4,8 +4,10 @@
 
 mod support;
 
+use rand::rngs::StdRng;
+use rand::{RngCore, SeedableRng};
 use serde_json::Value;
-use support::{Pair, Site, check_pool, eventually, status};
+use support::{Pair, Site, check_pool, eventually, seed, status};
 
 const VOLUMES: [&str; 2] = ["data", "log"];
 
@@ -140,4 +142,115 @@ fn a_group_turns_round_and_back() {
     a.ok("mirror swap --group shop --yes");
     write(a, "p", 8);
     eventually("and back", || stamps(b, "q") == [8, 8]);
+}
+
+#[test]
+fn a_group_goes_on_without_the_member_that_has_no_room_and_catches_up() {
+    let pair = Pair::with_pools(256 << 20, 64 << 20);
+    grouped(&pair, " --every 2s");
+    let (a, b) = (&pair.a, &pair.b);
+    write(a, "p", 2);
+    eventually("they follow", || stamps(b, "q") == [2, 2]);
+    // One of them may not grow any more; hosts write more of it than that.
+    a.ok("volume resize p/data --size 48M");
+    let mut host = a.nbd("p/data");
+    let mut random = StdRng::seed_from_u64(seed());
+    let mut piece = vec![0; 1 << 20];
+    b.ok("volume create q/other --size 30M");
+    let mut other = b.nbd("q/other");
+    for at in 0..30 {
+        random.fill_bytes(&mut piece);
+        other.write(at << 20, &piece).unwrap();
+    }
+    other.flush().unwrap();
+    drop(other);
+    for at in 4..44 {
+        random.fill_bytes(&mut piece);
+        host.write(at << 20, &piece).unwrap();
+    }
+    host.flush().unwrap();
+    drop(host);
+    write(a, "p", 3);
+    let failed = |volume: &str| {
+        let newest = b.json(&format!("mirror history {volume}"))[0].clone();
+        (newest["result"] == "failed").then(|| newest["reason"].to_string())
+    };
+    eventually("it is told", || failed("q/data").is_some_and(|why| why.contains("has room for")));
+    eventually("of the other one, too", || {
+        failed("q/log").is_some_and(|why| why.contains("q/data of the same group"))
+    });
+    // Nothing of the moment is shown by one alone: a break gives the last one that both have.
+    assert_eq!(moment(b, "q/data"), moment(b, "q/log"));
+    assert_eq!(stamps(b, "q"), [2, 2]);
+
+    b.ok("volume delete q/other --yes");
+    eventually("both follow again", || stamps(b, "q") == [3, 3]);
+    eventually("as of one moment", || moment(b, "q/data") == moment(b, "q/log"));
+}
+
+#[test]
+fn a_group_that_nobody_looked_at_since_a_restart_is_taken_over_as_one() {
+    let mut pair = Pair::start();
+    grouped(&pair, "");
+    write(&pair.a, "p", 2);
+    pair.b.ok("mirror update q/data");
+    eventually("the log is updated with it", || stamps(&pair.b, "q") == [2, 2]);
+    let shown = moment(&pair.b, "q/log");
+    // The source is gone, and the replica's site starts without it.
+    pair.a.kill();
+    pair.b.kill();
+    pair.b.restart();
+    let b = &pair.b;
+    let plan = b.ok("mirror break --group shop --plan");
+    assert!(plan.contains("2 mirrors to break off, all as of "), "{plan}");
+    b.ok("mirror break --group shop --yes");
+    assert_eq!(stamps(b, "q"), [2, 2]);
+    for volume in ["q/data", "q/log"] {
+        assert_eq!(status(b, volume)["state"], "broken-off");
+        let mut host = b.nbd(volume);
+        host.write(0, &[3; 4096]).and_then(|()| host.flush()).unwrap();
+    }
+    assert_eq!(stamps(b, "q"), [3, 3]);
+    assert!(shown.ends_with('Z'), "{shown}");
+}
+
+#[test]
+fn a_group_is_copied_on_from_its_replica_as_of_one_moment() {
+    let pair = Pair::start();
+    grouped(&pair, "");
+    let (a, b) = (&pair.a, &pair.b);
+    let c = Site::start(pair.root.path(), "c");
+    c.ok(&format!("pool create w --path {} --size 64M", pair.root.path().join("w.pool").display()));
+    let code = pair.root.path().join("code-c");
+    std::fs::write(&code, b.ok("peer invite")).unwrap();
+    c.ok(&format!("peer join {} --code-file {}", b.published("peer.addr"), code.display()));
+    write(a, "p", 2);
+    b.ok("mirror update q/data");
+    eventually("the first replica has it", || stamps(b, "q") == [2, 2]);
+    for volume in VOLUMES {
+        b.ok(&format!("peer allow c q/{volume}"));
+        c.ok(&format!("mirror create b:q/{volume} w/{volume} --group shop"));
+        c.ok(&format!("mirror initialize w/{volume}"));
+    }
+    for stamp in 3..6 {
+        write(a, "p", stamp);
+        b.ok("mirror update q/log");
+        eventually("the first replica has it", || stamps(b, "q") == [stamp; 2]);
+        c.ok("mirror update w/data");
+        eventually("the second one, too", || stamps(&c, "w") == [stamp; 2]);
+    }
+    // Written to in the middle of it: what comes is the moment between two writes, or the one after them.
+    write(a, "p", 6);
+    b.ok("mirror update q/data --no-wait");
+    c.ok("mirror update w/log");
+    let [data, log] = stamps(&c, "w");
+    assert!(data <= log, "data {data} without its log {log}");
+    // The site between is lost with the original.
+    let mut pair = pair;
+    pair.a.kill();
+    pair.b.kill();
+    c.ok("mirror break --group shop --yes");
+    let [data, log] = stamps(&c, "w");
+    assert_eq!(data, log, "one moment");
+    assert!(data >= 5, "{data}");
 }

@@ -10,6 +10,7 @@ mod figures;
 mod forecasts;
 mod many;
 mod pauses;
+mod requests;
 #[path = "../support/mod.rs"]
 mod support;
 mod transfer_sizes;

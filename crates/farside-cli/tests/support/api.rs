@@ -74,6 +74,8 @@ impl Api {
     pub fn connect(&self) -> std::io::Result<StreamOwned<ClientConnection, TcpStream>> {
         let socket = TcpStream::connect(&self.address)?;
         socket.set_read_timeout(Some(PATIENCE))?;
+        // As every client does: a request goes out behind the handshake's last message, and would wait for its acknowledgement.
+        socket.set_nodelay(true)?;
         let name = ServerName::try_from("localhost").unwrap();
         let mut connection = ClientConnection::new(Arc::clone(&self.trust), name).unwrap();
         let mut io = socket;
