@@ -9,14 +9,20 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::inner::{Inner, Peer};
+use super::inner::{Inner, Peer, Peers};
 use super::newcomers::from;
 use super::status::{PeerState, PeerStatus};
 use crate::collision::{Resolution, resolve};
 use crate::error::SessionError;
 use crate::id::PeerId;
-use crate::session::{Session, SessionContext, SessionInfo, apart};
+use crate::session::{Measured, Session, SessionContext, SessionInfo, apart};
 use crate::tls::Secured;
+
+/// The session's peer, unless another session has taken its place.
+fn with<'a>(peers: &'a mut Peers, session: &Arc<Session>) -> Option<&'a mut Peer> {
+    let peer = peers.get_mut(&session.info.peer)?;
+    peer.session.as_ref().is_some_and(|current| Arc::ptr_eq(current, session)).then_some(peer)
+}
 
 impl Inner {
     pub(super) fn dialler_of(&self, info: &SessionInfo) -> PeerId {
@@ -154,10 +160,7 @@ impl Inner {
                 () = session.lost_token().cancelled() => break,
                 Ok(()) = measured.changed() => {
                     let Some(measured) = *measured.borrow_and_update() else { continue };
-                    self.publish(&session, |state| {
-                        state.rtt_seconds = Some(measured.rtt_seconds);
-                        state.clock_ahead_seconds = measured.ahead_seconds;
-                    });
+                    self.publish_measured(&session, measured);
                     let ahead = apart(measured.ahead_seconds, Some(measured.rtt_seconds));
                     // Once a session: it is measured every two seconds.
                     if let (Some(ahead_seconds), false) = (ahead, were_apart) {
@@ -172,29 +175,43 @@ impl Inner {
         }
         let reason = session.reason();
         tracing::info!(peer = %session.info.peer_name, id = ?session.info.peer, "session with the peer ended: {reason}");
+        self.publish_end(&session, reason);
+    }
+
+    fn publish_measured(&self, session: &Arc<Session>, measured: Measured) {
+        let mut peers = self.peers.lock();
+        if let Some(peer) = with(&mut peers, session) {
+            peer.state.send_modify(|state| {
+                state.rtt_seconds = Some(measured.rtt_seconds);
+                state.clock_ahead_seconds = measured.ahead_seconds;
+            });
+        }
+    }
+
+    /// The peer has no session any more: whoever dials it waits for that. Nothing else may take the session away, or that would
+    /// never be said, and the peer never dialled again.
+    fn publish_end(&self, session: &Arc<Session>, reason: String) {
         let now = self.clock.now();
-        self.publish(&session, |state| {
+        let mut peers = self.peers.lock();
+        let Some(peer) = with(&mut peers, session) else { return };
+        peer.session = None;
+        peer.instances.ended(self.up());
+        peer.state.send_modify(|state| {
             *state = PeerState {
                 since: Some(now),
-                last_error: Some(reason.clone()),
+                last_error: Some(reason),
                 clock_ahead_seconds: state.clock_ahead_seconds,
                 ..PeerState::default()
             };
         });
     }
 
-    /// Changes the state of the session's peer, unless another session has taken its place.
-    fn publish(&self, session: &Arc<Session>, change: impl FnOnce(&mut PeerState)) {
-        let mut peers = self.peers.lock();
-        let Some(peer) = peers.get_mut(&session.info.peer) else { return };
-        if !peer.session.as_ref().is_some_and(|current| Arc::ptr_eq(current, session)) {
-            return;
-        }
-        if session.is_closed() {
-            peer.session = None;
-            peer.instances.ended(self.up());
-        }
-        peer.state.send_modify(change);
+    /// Has the session with this peer end just as a measurement of it arrives.
+    #[cfg(test)]
+    fn end_while_measuring(&self, peer: PeerId) {
+        let session = self.live(peer).expect("there is a session");
+        session.close("it ends as it is measured");
+        self.publish_measured(&session, Measured { rtt_seconds: 0.001, ahead_seconds: None });
     }
 
     /// This site was refused because another has its key.
@@ -215,5 +232,13 @@ impl Inner {
                 news
             });
         }
+    }
+}
+
+#[cfg(test)]
+impl super::Node {
+    /// Has the session with this peer end just as a measurement of it arrives.
+    pub(crate) fn end_while_measuring(&self, peer: PeerId) {
+        self.inner.end_while_measuring(peer);
     }
 }

@@ -26,7 +26,7 @@ mod status;
 mod streams;
 mod supervisor;
 
-pub(crate) use clocks::apart;
+pub(crate) use clocks::{Measured, apart};
 pub(crate) use context::{SessionContext, SessionInfo};
 pub(crate) use packet_limits::PacketLimits;
 pub(crate) use state::Session;
