@@ -98,7 +98,7 @@ count_idle() { # count
     local fd line failed
     failed=$(cat "$HERE/failed")
     for fd in "${held[@]}"; do
-        cat <<<"$request" >&"$fd" 2>/dev/null || true
+        cat <<<"$request" 1>&"$fd" 2>/dev/null || true
         # What is left of the first answer, and the second one's first line.
         while IFS= read -r -t 10 line <&"$fd"; do
             case $line in HTTP/*) continue 2 ;; esac
