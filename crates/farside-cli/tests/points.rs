@@ -74,6 +74,7 @@ fn a_replica_keeps_what_its_retention_names() {
     let floor = names(b, "q/v")[2].clone();
     assert!(b.fails(4, &format!("snapshot delete q/v@{floor} --yes")).contains("floor"));
     b.ok("mirror break q/v --yes");
+    assert!(snapshots(b, "q/v").iter().all(|s| s["rotates"] == false));
     b.ok(&format!("snapshot delete q/v@{floor} --yes"));
     b.ok("mirror resync q/v --yes");
     // With none, what is there stays.

@@ -170,7 +170,7 @@ fn of_volume(
 
 fn document(
     pool: &Pool,
-    keepers: &[Uuid],
+    keepers: &Keepers,
     volume: &VolumeName,
     snapshot: &SnapshotStatus,
 ) -> Result<Snapshot, ErrorBody> {
@@ -180,7 +180,7 @@ fn document(
         Err(error) if error.code == ErrorCode::Corrupt => None,
         Err(error) => return Err(error),
     };
-    let rotates = snapshot.pinned_by.iter().any(|pin| keepers.contains(pin));
+    let rotates = snapshot.pinned_by.iter().any(|pin| keepers.rotating().any(|keeper| keeper == *pin));
     // What is published is the mirror's base besides.
     let is_kept = is_kept_only(keepers, snapshot);
     Ok(Snapshot {
@@ -204,15 +204,40 @@ fn document(
 }
 
 /// Whether retention alone keeps it, and lets it go one day.
-fn is_kept_only(keepers: &[Uuid], snapshot: &SnapshotStatus) -> bool {
-    !snapshot.pinned_by.is_empty() && snapshot.pinned_by.iter().all(|pin| keepers.contains(pin))
+fn is_kept_only(keepers: &Keepers, snapshot: &SnapshotStatus) -> bool {
+    !snapshot.pinned_by.is_empty()
+        && snapshot.pinned_by.iter().all(|pin| keepers.all().any(|keeper| keeper == *pin))
 }
 
-/// By what retention pins in a volume: that of its timetable, and that of the mirror whose replica it is, or was.
-fn keepers_of(pool: &Pool, volume: &VolumeName) -> Result<Vec<Uuid>, ErrorBody> {
+/// By what retention pins in a volume.
+struct Keepers {
+    /// That of its timetable.
+    timetable: Uuid,
+    /// That of the mirror whose replica it is, or was.
+    mirror: Option<Uuid>,
+    /// Of a replica that was broken off nothing goes by itself any more.
+    is_broken_off: bool,
+}
+
+impl Keepers {
+    fn all(&self) -> impl Iterator<Item = Uuid> {
+        self.mirror.into_iter().chain([self.timetable])
+    }
+
+    /// Those that let snapshots go one day.
+    fn rotating(&self) -> impl Iterator<Item = Uuid> {
+        self.mirror.filter(|_| !self.is_broken_off).into_iter().chain([self.timetable])
+    }
+}
+
+fn keepers_of(pool: &Pool, volume: &VolumeName) -> Result<Keepers, ErrorBody> {
     let status = pool.volume(&volume.volume).map_err(Failure::into_error_body)?;
-    let of_mirror = status.replica.map(|replica| kept_of(replica.relationship));
-    Ok(of_mirror.into_iter().chain([kept_of(status.uuid)]).collect())
+    let replica = status.replica;
+    Ok(Keepers {
+        timetable: kept_of(status.uuid),
+        mirror: replica.as_ref().map(|replica| kept_of(replica.relationship)),
+        is_broken_off: replica.is_some_and(|replica| replica.broken_off),
+    })
 }
 
 /// Whether a mirror keeps it for nothing but to have it in common with other replicas of the same volume.
@@ -341,7 +366,7 @@ struct Found {
     volume: VolumeName,
     status: SnapshotStatus,
     /// By what retention pins in its volume.
-    keepers: Vec<Uuid>,
+    keepers: Keepers,
 }
 
 impl Found {
