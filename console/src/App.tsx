@@ -12,6 +12,8 @@ const Mirrors = lazy(() => import('./mirrors/Mirrors'));
 const MirrorPage = lazy(() => import('./mirrors/MirrorPage'));
 const Volumes = lazy(() => import('./volumes/Volumes'));
 const VolumePage = lazy(() => import('./volumes/VolumePage'));
+const Hosts = lazy(() => import('./hosts/Hosts'));
+const HostPage = lazy(() => import('./hosts/HostPage'));
 const Pools = lazy(() => import('./pools/Pools'));
 const PoolPage = lazy(() => import('./pools/PoolPage'));
 const Peers = lazy(() => import('./peers/Peers'));
@@ -53,6 +55,8 @@ export function App() {
             <Route path="mirrors/:pool/:volume" element={<MirrorPage />} />
             <Route path="volumes" element={<Volumes />} />
             <Route path="volumes/:pool/:volume" element={<VolumePage />} />
+            <Route path="hosts" element={<Hosts />} />
+            <Route path="hosts/:host" element={<HostPage />} />
             <Route path="pools" element={<Pools />} />
             <Route path="pools/:pool" element={<PoolPage />} />
             <Route path="peers" element={<Peers />} />

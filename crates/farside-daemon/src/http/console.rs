@@ -43,6 +43,8 @@ const PAGES: &[&str] = &[
     "/volumes/{*rest}",
     "/pools",
     "/pools/{*rest}",
+    "/hosts",
+    "/hosts/{*rest}",
     "/peers",
     "/peers/{*rest}",
     "/calculator",
