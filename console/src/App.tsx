@@ -23,6 +23,7 @@ const Accelerator = lazy(() => import('./accelerator/Accelerator'));
 const Alarms = lazy(() => import('./events/Alarms'));
 const Events = lazy(() => import('./events/Events'));
 const Audit = lazy(() => import('./events/Audit'));
+const Access = lazy(() => import('./access/Access'));
 const Sites = lazy(() => import('./sites/Sites'));
 const Create = lazy(() => import('./create/Create'));
 
@@ -66,6 +67,7 @@ export function App() {
             <Route path="alarms" element={<Alarms />} />
             <Route path="events" element={<Events />} />
             <Route path="audit" element={<Audit />} />
+            <Route path="access" element={<Access />} />
             <Route path="sites" element={<Sites />} />
             <Route path="create/*" element={<Create />} />
             <Route path="*" element={<Nowhere />} />

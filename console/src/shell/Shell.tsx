@@ -139,6 +139,7 @@ function Pages({ pathname }: { pathname: string }) {
   }
   pages.push(['/alarms', open > 0 ? `Alarms (${open})` : 'Alarms'], ['/events', 'Events']);
   if (may('operator')) pages.push(['/audit', 'Audit']);
+  if (may('administrator')) pages.push(['/access', 'Accounts and tokens']);
   if (may('operator')) pages.push(['/create', 'Protect a volume']);
   return (
     <Nav aria-label="Pages">

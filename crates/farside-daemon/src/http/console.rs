@@ -52,6 +52,7 @@ const PAGES: &[&str] = &[
     "/events",
     "/alarms",
     "/audit",
+    "/access",
     "/create",
     "/create/{*rest}",
     "/sites",
