@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto';
-import { readFileSync } from 'node:fs';
+import { appendFileSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { expect, test, type Page } from '@playwright/test';
 import { at, complaints, gone, PASSWORD, scratch, Site } from './sites';
 
@@ -9,7 +10,9 @@ let north: Site;
 let south: Site;
 test.beforeAll(async () => {
   root = scratch();
-  north = await new Site(root, 'north').start();
+  north = new Site(root, 'north');
+  appendFileSync(join(north.dir, 'farside.toml'), '\n[hooks.app]\nfreeze = ["/bin/true"]\nthaw = ["/bin/true"]\n');
+  await north.start();
   south = await new Site(root, 'south').start();
   for (const site of [north, south]) {
     site.account('admin', 'administrator');
@@ -36,8 +39,16 @@ test.afterAll(async () => {
 
 const json = <T>(site: Site, ...words: string[]) => JSON.parse(site.farside(...words, '--json')) as T;
 
+interface Given {
+  fill?: Record<string, string>;
+  choose?: Record<string, string>;
+  typed?: string;
+  /** The dialog has more to say. */
+  stays?: boolean;
+}
+
 /** Presses a button, fills the dialog in, reads the plan, and runs it. */
-async function run(page: Page, button: string, verb: string, { fill = {}, choose = {}, typed }: { fill?: Record<string, string>; choose?: Record<string, string>; typed?: string } = {}) {
+async function run(page: Page, button: string, verb: string, { fill = {}, choose = {}, typed, stays = false }: Given = {}) {
   await page.getByRole('button', { name: button, exact: true }).first().click();
   const dialog = page.getByRole('dialog');
   for (const [label, value] of Object.entries(choose)) await dialog.getByLabel(label, { exact: true }).selectOption(value);
@@ -49,6 +60,7 @@ async function run(page: Page, button: string, verb: string, { fill = {}, choose
     await dialog.getByLabel(`Type ${typed} to confirm`).fill(typed);
   }
   await runs.click();
+  if (!stays) await expect(dialog).toBeHidden();
   return dialog;
 }
 
@@ -62,13 +74,16 @@ test('the points of both sites beside each other, as far as the other site allow
   await expect(table(/^Snapshots of vault\/mail/).getByRole('row', { name: /monday/ })).toBeVisible();
 
   north.farside('peer', 'set', 'south', '--role', 'viewer');
-  north.farside('snapshot', 'schedule', 'tank/mail', '--every', '6h', '--keep', 'daily=7');
+  north.farside('snapshot', 'schedule', 'tank/mail', '--every', '1s', '--keep', 'daily=7', '--hook', 'app');
+  await expect.poll(() => north.farside('snapshot', 'list', 'tank/mail')).toContain('app-');
+  north.farside('snapshot', 'schedule', 'tank/mail', '--every', '6h');
   await page.reload();
   const both = table(/^Points of vault\/mail at south and of tank\/mail at north/);
   await expect(both.getByRole('row', { name: /monday/ })).toContainText('both sites');
   await expect(both.getByRole('row', { name: /monday/ }).getByRole('gridcell').nth(4)).toContainText('held');
   await expect(both.getByRole('row', { name: /later/ })).toContainText('only north');
-  await expect(page.getByText('every 6h; daily=7 stay')).toBeVisible();
+  await expect(both.getByRole('row', { name: /app-/ }).first()).toContainText('application-consistent');
+  await expect(page.getByText('every 6h, with the hook app; daily=7 stay')).toBeVisible();
   await expect(page.getByText('last=3').first()).toBeVisible();
   await expect(page.getByText('farside peer set')).toHaveCount(0);
 
@@ -91,7 +106,7 @@ test('a host gets its files, a right and loses it again', async ({ browser }) =>
   const said = complaints(page);
   await page.getByRole('link', { name: 'Hosts', exact: true }).click();
   await expect(page.getByText('No host is known yet.')).toBeVisible();
-  const dialog = await run(page, 'Add a host', 'Add', { fill: { Name: 'web1' } });
+  const dialog = await run(page, 'Add a host', 'Add', { fill: { Name: 'web1' }, stays: true });
   await expect(dialog.getByText('-----BEGIN CERTIFICATE-----').first()).toBeVisible();
   const saved = page.waitForEvent('download');
   await dialog.getByRole('button', { name: 'Save client-key.pem' }).click();
@@ -111,6 +126,7 @@ test('a host gets its files, a right and loses it again', async ({ browser }) =>
   await page.getByRole('dialog').getByLabel('To read only').check();
   await page.getByRole('dialog').getByLabel('Host', { exact: true }).selectOption('web1');
   await page.getByRole('dialog').getByRole('button', { name: 'Allow', exact: true }).click();
+  await expect(page.getByRole('dialog')).toBeHidden();
   await page.getByRole('link', { name: 'web1' }).click();
   await expect(page.getByRole('row', { name: /tank\/log/ })).toContainText('read');
 
@@ -148,7 +164,7 @@ test('accounts and tokens, and a secret that is shown once', async ({ browser, r
   await expect(page.getByRole('gridcell', { name: 'ann', exact: true })).toHaveCount(0);
   expect(north.farside('account', 'list')).not.toContain('ann');
 
-  const made = await run(page, 'Make a token', 'Make it', { fill: { Name: 'monitoring', 'Good for': '30d' } });
+  const made = await run(page, 'Make a token', 'Make it', { fill: { Name: 'monitoring', 'Good for': '30d' }, stays: true });
   const secret = await made.locator('code[aria-label="The token monitoring"]').textContent();
   const asked = () => request.get(`${north.url}/api/v1/pools`, { headers: { authorization: `Bearer ${secret}` } });
   expect((await asked()).status()).toBe(200);
@@ -208,7 +224,6 @@ test('schedule, objective and retention of a mirror', async ({ browser }) => {
   await expect(page.getByText('30 4 * * 1-5 Europe/Berlin').first()).toBeVisible();
   expect(status()).toMatchObject({ schedule: '30 4 * * 1-5 Europe/Berlin', retention: 'daily=7' });
   await run(page, 'Settings', 'Change', { choose: { 'Updates begin': 'rpo' }, fill: { 'At most this old': '1h30m' } });
-  await expect(page.getByRole('dialog')).toBeHidden();
   expect(status()).toMatchObject({ objective_seconds: 5400 });
 });
 
@@ -220,13 +235,12 @@ test('limits of the site, of a volume, and what a peer may here', async ({ brows
   await expect(page.getByText('3 at most; 0 under way, 0 wait')).toBeVisible();
   expect(json(south, 'site', 'status')).toMatchObject({ transfer_size: 3, host_precedence: 'fair', throttle_out: { rules: expect.stringContaining('8MB/s') } });
   // What the site does not take is said with its hint, and nothing is changed.
-  await run(page, 'Change the limits', 'Change', { fill: { 'Limit of what is sent': 'a lot' } });
+  await run(page, 'Change the limits', 'Change', { fill: { 'Limit of what is sent': 'a lot' }, stays: true });
   await expect(page.getByRole('dialog').getByRole('alert')).toBeVisible();
   await page.keyboard.press('Escape');
 
   await page.goto(`${south.url}/peers/north`);
   await run(page, 'Settings', 'Change', { choose: { 'Its people may, at this site': 'operator' } });
-  await expect(page.getByRole('dialog')).toBeHidden();
   expect(json(south, 'peer', 'status', 'north')).toMatchObject({ role: 'operator' });
 
   const there = await at(browser, north);
@@ -261,8 +275,7 @@ test('deduplication begins, tells what it saves, and is undone', async ({ browse
   await expect(page.getByRole('button', { name: 'Start deduplication' })).toBeVisible({ timeout: 60_000 });
   await run(page, 'Start deduplication', 'Start');
   await expect(page.getByRole('button', { name: 'Look again' })).toBeVisible();
-  await page.getByRole('button', { name: 'Stop', exact: true }).click();
-  await page.getByRole('dialog').getByRole('button', { name: 'Stop', exact: true }).click();
+  await run(page, 'Stop', 'Stop');
   await expect(page.getByRole('button', { name: 'Look again' })).toHaveCount(0);
   expect(status()).toMatchObject({ state: 'off' });
   expect(said).toEqual([]);
