@@ -41,7 +41,7 @@
     File { name: "assets/fields-9PNbyvgW.js", media_type: "text/javascript; charset=utf-8", etag: "\"93995e883caa7aa7b0b89f33a8f067ae\"", bytes: include_bytes!("assets/fields-9PNbyvgW.js.br") },
     File { name: "assets/index-Cijoe-5j.js", media_type: "text/javascript; charset=utf-8", etag: "\"ded8c1975e1d761031f4771b42f400ab\"", bytes: include_bytes!("assets/index-Cijoe-5j.js.br") },
     File { name: "assets/jsx-runtime-Wy9s6hX0.js", media_type: "text/javascript; charset=utf-8", etag: "\"bcb9f6586cd973c2fb2faa4a2d38d4b0\"", bytes: include_bytes!("assets/jsx-runtime-Wy9s6hX0.js.br") },
-    File { name: "assets/style-DLj98oPL.css", media_type: "text/css; charset=utf-8", etag: "\"c2f88789e3427cb2778b574eca2be437\"", bytes: include_bytes!("assets/style-DLj98oPL.css.br") },
+    File { name: "assets/style-UwoQLFoA.css", media_type: "text/css; charset=utf-8", etag: "\"97e9416b4ac2942e14e1305ad018a10b\"", bytes: include_bytes!("assets/style-UwoQLFoA.css.br") },
     File { name: "favicon.svg", media_type: "image/svg+xml", etag: "\"85544572ca5c34c4727b42fc0ca502a1\"", bytes: include_bytes!("favicon.svg.br") },
-    File { name: "index.html", media_type: "text/html; charset=utf-8", etag: "\"069506189a2b503c883f4fc1c9708442\"", bytes: include_bytes!("index.html.br") },
+    File { name: "index.html", media_type: "text/html; charset=utf-8", etag: "\"252ef184b8b6bef7d9d655a8a16dad3d\"", bytes: include_bytes!("index.html.br") },
 ]
