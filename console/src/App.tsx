@@ -12,6 +12,8 @@ const Mirrors = lazy(() => import('./mirrors/Mirrors'));
 const MirrorPage = lazy(() => import('./mirrors/MirrorPage'));
 const Volumes = lazy(() => import('./volumes/Volumes'));
 const VolumePage = lazy(() => import('./volumes/VolumePage'));
+const Hosts = lazy(() => import('./hosts/Hosts'));
+const HostPage = lazy(() => import('./hosts/HostPage'));
 const Pools = lazy(() => import('./pools/Pools'));
 const PoolPage = lazy(() => import('./pools/PoolPage'));
 const Peers = lazy(() => import('./peers/Peers'));
@@ -21,6 +23,7 @@ const Accelerator = lazy(() => import('./accelerator/Accelerator'));
 const Alarms = lazy(() => import('./events/Alarms'));
 const Events = lazy(() => import('./events/Events'));
 const Audit = lazy(() => import('./events/Audit'));
+const Access = lazy(() => import('./access/Access'));
 const Sites = lazy(() => import('./sites/Sites'));
 const Create = lazy(() => import('./create/Create'));
 
@@ -53,6 +56,8 @@ export function App() {
             <Route path="mirrors/:pool/:volume" element={<MirrorPage />} />
             <Route path="volumes" element={<Volumes />} />
             <Route path="volumes/:pool/:volume" element={<VolumePage />} />
+            <Route path="hosts" element={<Hosts />} />
+            <Route path="hosts/:host" element={<HostPage />} />
             <Route path="pools" element={<Pools />} />
             <Route path="pools/:pool" element={<PoolPage />} />
             <Route path="peers" element={<Peers />} />
@@ -62,6 +67,7 @@ export function App() {
             <Route path="alarms" element={<Alarms />} />
             <Route path="events" element={<Events />} />
             <Route path="audit" element={<Audit />} />
+            <Route path="access" element={<Access />} />
             <Route path="sites" element={<Sites />} />
             <Route path="create/*" element={<Create />} />
             <Route path="*" element={<Nowhere />} />

@@ -1,6 +1,9 @@
 import { expect, test } from '@playwright/test';
 import { patched } from '../src/api/live';
+import type { Snapshot } from '../src/api/client';
 import type { SeenMirror } from '../src/api/queries';
+import { askedWhen, inWords, readWhen } from '../src/forms/when';
+import { isConsistent, joined, remote } from '../src/mirrors/points';
 import { judge } from '../src/mirrors/verdict';
 import { rateOfOneConnection, rateOfWindow, windowFor } from '../src/peers/line';
 import { rateAt, readRate, readThrottle } from '../src/peers/throttle';
@@ -51,6 +54,35 @@ test('events change a list in its place', () => {
   const list = [{ id: '1', v: 1 }, { id: '2', v: 1 }, { id: '3', v: 1 }];
   const changes = new Map<string, Record<string, unknown> | null>([['2', { id: '2', v: 2 }], ['3', null], ['4', { id: '4', v: 1 }]]);
   expect(patched(list, 'peer', changes)).toEqual([{ id: '1', v: 1 }, { id: '2', v: 2 }, { id: '4', v: 1 }]);
+});
+
+test('points of both sides are one list, each point once', () => {
+  const snapshot = (uuid: string, name: string) => ({ uuid, name }) as Snapshot;
+  const points = joined([snapshot('1', 'monday'), snapshot('2', 'here')], [snapshot('3', 'there'), snapshot('1', 'monday')]);
+  expect(points.map(({ uuid, here, there }) => [uuid, here?.name, there?.name])).toEqual([
+    ['1', 'monday', 'monday'],
+    ['2', 'here', undefined],
+    ['3', undefined, 'there'],
+  ]);
+  expect(joined([], [])).toEqual([]);
+  expect(remote('north:tank/mail')).toEqual({ peer: 'north', volume: 'tank/mail' });
+  expect(['app-2026-11-23T00:00:00Z', 'app-2026-11-23T00:00:00Z-2'].every(isConsistent)).toBe(true);
+  expect(['auto-2026-11-23T00:00:00Z', 'app-monday', 'my-app-2026-11-23T00:00:00Z'].some(isConsistent)).toBe(false);
+});
+
+test('schedules are read and asked for as the API says them', () => {
+  expect(readWhen('every 1h 30m')).toEqual({ kind: 'every', time: '1h30m', zone: '' });
+  expect(readWhen('rpo 30s')).toEqual({ kind: 'rpo', time: '30s', zone: '' });
+  expect(readWhen('*/15 8-18 * * 1-5 Europe/Berlin')).toEqual({ kind: 'cron', time: '*/15 8-18 * * 1-5', zone: 'Europe/Berlin' });
+  expect([readWhen(null), readWhen('on request')].map(({ kind }) => kind)).toEqual(['asked', 'asked']);
+  expect(askedWhen(readWhen('every 1h 30m'))).toEqual({ every_seconds: 5400 });
+  expect(askedWhen(readWhen('rpo 30s'))).toEqual({ rpo_seconds: 30 });
+  expect(askedWhen(readWhen('0 3 * * * UTC'))).toEqual({ schedule: '0 3 * * *', time_zone: 'UTC' });
+  expect(askedWhen(readWhen('0 3 * * *'))).toEqual({ schedule: '0 3 * * *' });
+  expect(askedWhen(readWhen(null))).toEqual({ every_seconds: 0 });
+  expect([askedWhen({ kind: 'cron', time: '0 3 *', zone: '' }), askedWhen({ kind: 'every', time: 'soon', zone: '' })].every((said) => typeof said === 'string')).toBe(true);
+  expect(inWords({ every_seconds: 900 })).toBe('every 15m00s');
+  expect(inWords({ schedule: '0 3 * * *', time_zone: 'UTC' })).toBe('by the timetable 0 3 * * *, time of UTC');
 });
 
 test('a line, by arithmetic', () => {

@@ -17,8 +17,11 @@ const PAGES: [string, string][] = [
   ['volume', '/volumes/vault/ledger'],
   ['pools', '/pools'],
   ['pool', '/pools/vault'],
+  ['hosts', '/hosts'],
+  ['host', '/hosts/web1'],
   ['peers', '/peers'],
   ['peer', '/peers/north'],
+  ['access', '/access'],
   ['sites', '/sites'],
   ['site-of-a-peer', '/site/north/mirrors'],
   ['calculator', '/calculator'],
@@ -32,6 +35,19 @@ const PAGES: [string, string][] = [
   ['create-pool', '/create/pool'],
   ['create-volume', '/create/volume'],
   ['nowhere', '/mirrors/vault/none'],
+];
+
+/** Name, page, button, and what is there once the dialog is. */
+const DIALOGS: [string, string, string, string][] = [
+  ['dialog', '/mirrors/vault/mail', 'Break (take over)', 'What will happen'],
+  ['dialog-mirror-settings', '/mirrors/vault/mail', 'Settings', 'Points that stay'],
+  ['dialog-timetable', '/volumes/vault/ledger', 'Set a timetable', 'What will happen'],
+  ['dialog-volume-limits', '/volumes/vault/ledger', 'Limits', 'Grows by itself up to'],
+  ['dialog-dedup', '/volumes/vault/ledger', 'Start deduplication', 'What will happen'],
+  ['dialog-account', '/access', 'Make an account', 'The password again'],
+  ['dialog-token', '/access', 'Make a token', 'Good for'],
+  ['dialog-site-limits', '/peers', 'Change the limits', 'Transfers at once'],
+  ['dialog-peer', '/peers/north', 'Settings', 'Its people may'],
 ];
 
 const PICTURES = process.env.PICTURES ?? join(import.meta.dirname, '../test-results/pictures');
@@ -94,12 +110,22 @@ for (const look of LOOKS) {
     await expect(page.locator('.status').first()).toBeVisible();
     const colours = await page.locator('.status').evaluateAll((all) => new Set(all.map((each) => getComputedStyle(each).color)).size);
     expect(colours).toBeGreaterThan(3);
-    // A dialog, too.
-    await page.goto(`${site.url}/mirrors/vault/mail`);
-    await page.getByRole('button', { name: 'Break (take over)' }).click();
-    await expect(page.locator('.plan li').first()).toBeVisible();
-    bad.push(...(await wrongFor(page)).map((line) => `dialog, ${look.name}: ${line}`));
-    await page.screenshot({ path: join(PICTURES, look.name, 'dialog.png') });
+    // Dialogs, too.
+    for (const [name, path, button, has] of DIALOGS) {
+      await page.goto(site.url + path);
+      await page.getByRole('button', { name: button, exact: true }).click();
+      await expect(page.getByRole('dialog').getByText(has).first()).toBeVisible();
+      bad.push(...(await wrongFor(page)).map((line) => `${name}, ${look.name}: ${line}`));
+      await page.screenshot({ path: join(PICTURES, look.name, `${name}.png`) });
+    }
+    // What is shown once.
+    await page.goto(`${site.url}/hosts`);
+    await page.getByRole('button', { name: 'Add a host' }).click();
+    await page.getByRole('dialog').locator('input').fill(`web-${look.name}`);
+    await page.getByRole('dialog').getByRole('button', { name: 'Add', exact: true }).click();
+    await expect(page.getByRole('dialog').getByText('client-key.pem', { exact: true })).toBeVisible();
+    bad.push(...(await wrongFor(page)).map((line) => `host's files, ${look.name}: ${line}`));
+    await page.screenshot({ path: join(PICTURES, look.name, 'dialog-host-files.png') });
     expect(bad).toEqual([]);
     expect(said).toEqual([]);
     await context.close();

@@ -1,6 +1,6 @@
 import createClient from 'openapi-fetch';
 import { heard } from './heard';
-import { through } from './site';
+import { through, toSite } from './site';
 import type { components, paths } from './schema';
 
 export type Schemas = components['schemas'];
@@ -18,15 +18,22 @@ export type AccessRole = Schemas['AccessRole'];
 /** What only reads is answered within seconds, or the daemon is not there. What changes something may take its time. */
 export const READ_WITHIN = 15_000;
 
-export const api = createClient<paths>({
-  baseUrl: '',
-  Request: class extends Request {
-    constructor(asked: RequestInfo | URL, init?: RequestInit) {
-      super(typeof asked === 'string' ? through(asked, init?.method) : asked, init);
-    }
-  },
-  fetch: (request) => fetch(request, request.method === 'GET' ? { signal: AbortSignal.timeout(READ_WITHIN) } : {}),
-});
+const client = (way: (path: string, method?: string) => string) =>
+  createClient<paths>({
+    baseUrl: '',
+    Request: class extends Request {
+      constructor(asked: RequestInfo | URL, init?: RequestInit) {
+        super(typeof asked === 'string' ? way(asked, init?.method) : asked, init);
+      }
+    },
+    fetch: (request) => fetch(request, request.method === 'GET' ? { signal: AbortSignal.timeout(READ_WITHIN) } : {}),
+  });
+
+/** The API of the site that is shown. */
+export const api = client(through);
+
+/** The API of a peer, whichever site is shown; empty: of the daemon that serves this page. */
+export const apiOf = (site: string) => client((path) => toSite(site, path));
 
 /** A failure as the API says it: what happened, and what to do next. */
 export class Failure extends Error {
@@ -57,6 +64,21 @@ export async function answered<T>(asking: Promise<Answer<T>>): Promise<T> {
     throw LOST;
   }
   heard('answers', true);
+  return read(answer);
+}
+
+/** The same of another site than the one that is shown: if that one hangs, this daemon is there all the same. */
+export async function answeredElsewhere<T>(asking: Promise<Answer<T>>): Promise<T> {
+  let answer: Answer<T>;
+  try {
+    answer = await asking;
+  } catch {
+    throw new Failure('peer-unreachable', 'It does not answer.');
+  }
+  return read(answer);
+}
+
+function read<T>(answer: Answer<T>): T {
   const delayed = answer.response.status === 202 ? (answer.data as Schemas['DelayedDocument'] | undefined)?.error : undefined;
   if (delayed) throw new Failure(delayed.code, delayed.message, delayed.hint);
   if (answer.response.ok) return answer.data as T;

@@ -67,6 +67,20 @@ export const useSnapshots = (name: string) =>
     refetchInterval: NOW_AND_THEN,
   });
 
+/** Timetables by which snapshots are taken, of all volumes. */
+export const useTimetables = () =>
+  useQuery({ queryKey: ['snapshot-schedules'], queryFn: () => answered(api.GET('/api/v1/snapshot-schedules')), refetchInterval: NOW_AND_THEN });
+
+export const useHosts = () =>
+  useQuery({ queryKey: ['hosts'], queryFn: () => answered(api.GET('/api/v1/hosts')), refetchInterval: NOW_AND_THEN });
+
+export const useHost = (host: string) =>
+  useQuery({
+    queryKey: ['host', host],
+    queryFn: () => answered(api.GET('/api/v1/hosts/{host}', { params: { path: { host } } })),
+    refetchInterval: NOW_AND_THEN,
+  });
+
 export const useHistory = (volume?: string) =>
   useQuery({
     queryKey: ['history', volume ?? ''],

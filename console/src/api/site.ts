@@ -20,5 +20,9 @@ const API = '/api/v1/';
  */
 export function through(path: string, method = 'GET'): string {
   const isOwn = path === `${API}sites` || (path === `${API}session` && method !== 'GET');
-  return SITE && !isOwn && path.startsWith(API) ? `${API}sites/${encodeURIComponent(SITE)}/${path.slice(API.length)}` : path;
+  return isOwn ? path : toSite(SITE, path);
 }
+
+/** The same path of the API at a peer, through this daemon; empty: at this daemon itself. */
+export const toSite = (site: string, path: string) =>
+  site && path.startsWith(API) ? `${API}sites/${encodeURIComponent(site)}/${path.slice(API.length)}` : path;

@@ -3,8 +3,10 @@ import { useState } from 'react';
 import { answered, api, confirming, parts, planned, type Schemas, type TransferRecord } from '../api/client';
 import { useSnapshots, type SeenMirror } from '../api/queries';
 import { SelectField, TextField } from '../forms/fields';
+import { askedWhen, inWords, readWhen } from '../forms/when';
+import { WhenFields } from '../forms/WhenFields';
 import { ActionDialog } from '../plan/ActionDialog';
-import { duration, readDuration, readSize } from '../words/quantities';
+import { duration, readSize } from '../words/quantities';
 import { simpleAction, type ActionName } from './actions';
 
 interface Shown {
@@ -102,17 +104,14 @@ function Resync({ mirror, onClose }: Shown) {
 function Settings({ mirror, onClose }: Shown) {
   const link = mirror.link;
   const was = {
-    objective: mirror.schedule?.startsWith('rpo ') ? mirror.schedule.slice(4) : '',
-    every: mirror.schedule?.startsWith('every ') ? mirror.schedule.slice(6) : '',
     retention: mirror.retention ?? 'none',
     throttle: link?.throttle ?? 'unlimited',
     window: link?.window_bytes ? String(link.window_bytes) : '0',
     group: mirror.group ?? '',
     low: link?.low_priority ?? false,
   };
-  const begins = was.objective ? 'rpo' : was.every ? 'every' : mirror.schedule ? 'cron' : 'asked';
-  const [when, setWhen] = useState(begins);
-  const [time, setTime] = useState(was.objective || was.every || (begins === 'cron' ? (mirror.schedule ?? '') : ''));
+  const began = readWhen(mirror.schedule);
+  const [when, setWhen] = useState(began);
   const [retention, setRetention] = useState(was.retention);
   const [throttle, setThrottle] = useState(was.throttle);
   const [window, setWindow] = useState(was.window);
@@ -122,13 +121,14 @@ function Settings({ mirror, onClose }: Shown) {
   const wanted: Schemas['SetMirror'] = {};
   const would: string[] = [];
   const wrong: { time?: string; window?: string } = {};
-  if (when !== begins || (when !== 'asked' && time !== (was.objective || was.every || mirror.schedule))) {
-    const read = when === 'rpo' || when === 'every' ? readDuration(time) : 0;
-    if (typeof read === 'string') wrong.time = read;
-    else if (when === 'rpo') [wanted.rpo_seconds] = [read, would.push(`Updates begin so that the replica is never older than ${duration(read)}.`)];
-    else if (when === 'every') [wanted.every_seconds] = [read, would.push(`Updates begin every ${duration(read)}.`)];
-    else if (when === 'asked') [wanted.every_seconds] = [0, would.push('Updates begin only when somebody asks.')];
-    else [wanted.schedule] = [time, would.push(`Updates begin by the timetable ${time}.`)];
+  if (when.kind !== began.kind || when.time !== began.time || when.zone !== began.zone) {
+    const asked = askedWhen(when);
+    if (typeof asked === 'string') wrong.time = asked;
+    else {
+      Object.assign(wanted, asked);
+      if (when.kind === 'rpo') would.push(`Updates begin so that the replica is never older than ${duration(asked.rpo_seconds)}.`);
+      else would.push(when.kind === 'asked' ? 'Updates begin only when somebody asks.' : `Updates begin ${inWords(asked)}.`);
+    }
   }
   if (retention !== was.retention) [wanted.retention] = [retention, would.push(`Published points stay by ${retention}. What it names no more goes.`)];
   if (group !== was.group) [wanted.group] = [group, would.push(group ? `It is updated and broken off with the group ${group}.` : 'It leaves its group.')];
@@ -154,29 +154,7 @@ function Settings({ mirror, onClose }: Shown) {
         run: () => answered(api.POST('/api/v1/mirrors/{pool}/{volume}/set', { params: { path: parts(mirror.name) }, body: wanted })),
         fields: (
           <>
-            <SelectField
-              label="Updates begin"
-              value={when}
-              onChange={(value) => {
-                setWhen(value);
-                setTime('');
-              }}
-              options={[
-                { value: 'rpo', label: 'so that an objective is kept' },
-                { value: 'every', label: 'at an interval' },
-                { value: 'cron', label: 'by a timetable' },
-                { value: 'asked', label: 'when asked for' },
-              ]}
-            />
-            {when !== 'asked' && (
-              <TextField
-                label={when === 'rpo' ? 'At most this old' : when === 'every' ? 'Every' : 'Timetable, five fields of cron'}
-                value={time}
-                onChange={setTime}
-                placeholder={when === 'cron' ? '*/15 8-18 * * 1-5' : '15m'}
-                wrong={time ? wrong.time : undefined}
-              />
-            )}
+            <WhenFields label="Updates begin" kinds={['rpo', 'every', 'cron', 'asked']} when={when} onChange={setWhen} wrong={wrong.time} />
             <TextField label="Points that stay" value={retention} onChange={setRetention} help="last=10,hourly=24,daily=7, or none" />
             <TextField label="Limit" value={throttle} onChange={setThrottle} help="4MB/s, with times 4MB/s,08:00-18:00=1MB/s, or unlimited" />
             <TextField label="Window" value={window} onChange={setWindow} wrong={wrong.window} help="16M; 0: as much as the path needs" />

@@ -114,17 +114,26 @@ export function Deny({ peer, volume, onClose }: { peer: string; volume: string; 
   );
 }
 
+const MAY_HERE: Record<string, string> = {
+  none: 'Its people see nothing of this site any more, at once.',
+  viewer: 'Its people see all of this site, and change nothing.',
+  operator: 'Its people see all of this site, and may update, break, swap and drill here. What takes data away they may not.',
+};
+
 export function PeerSettings({ peer, onClose }: { peer: Schemas['PeerStatus']; onClose: () => void }) {
-  const was = { out: peer.throttle_out?.rules ?? 'unlimited', in: peer.throttle_in?.rules ?? 'unlimited', address: peer.address ?? '' };
+  const was = { out: peer.throttle_out?.rules ?? 'unlimited', in: peer.throttle_in?.rules ?? 'unlimited', address: peer.address ?? '', role: peer.role ?? 'none' };
   const [out, setOut] = useState(was.out);
   const [inward, setInward] = useState(was.in);
   const [address, setAddress] = useState(was.address);
+  const [role, setRole] = useState<string>(was.role);
   const body: Schemas['SetPeer'] = {
+    ...(role !== was.role && { role }),
     ...(out !== was.out && { throttle_out: out }),
     ...(inward !== was.in && { throttle_in: inward }),
     ...(address !== was.address && { address }),
   };
   const would = [
+    body.role && MAY_HERE[body.role],
     body.throttle_out && `What is sent to it is limited by ${out}, at once.`,
     body.throttle_in && `What it sends here is limited by ${inward}, at once.`,
     body.address !== undefined && (address ? `It is dialled at ${address}.` : 'It is not dialled any more: it dials this site.'),
@@ -138,6 +147,16 @@ export function PeerSettings({ peer, onClose }: { peer: Schemas['PeerStatus']; o
         given: would.length > 0 && JSON.stringify(body),
         fields: (
           <>
+            <SelectField
+              label="Its people may, at this site"
+              value={role}
+              onChange={setRole}
+              options={[
+                { value: 'none', label: 'nothing' },
+                { value: 'viewer', label: 'look (viewer)' },
+                { value: 'operator', label: 'run what is here (operator)' },
+              ]}
+            />
             <TextField label="Limit of what is sent to it" value={out} onChange={setOut} help="4MB/s, with times 4MB/s,08:00-18:00=1MB/s, or unlimited" />
             <TextField label="Limit of what it sends here" value={inward} onChange={setInward} />
             <TextField label="Address" value={address} onChange={setAddress} help="HOST:PORT; empty: it dials this site" />

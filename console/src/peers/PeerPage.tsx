@@ -73,6 +73,7 @@ function Session({ peer }: { peer: PeerStatus }) {
           ['Sent, received', `${size(peer.sent_bytes)}, ${size(peer.received_bytes)} since the daemon started`],
           ['Its clock', peer.clock_ahead_seconds !== null && peer.clock_ahead_seconds !== undefined ? `${milliseconds(Math.abs(peer.clock_ahead_seconds))} ${peer.clock_ahead_seconds < 0 ? 'behind' : 'ahead of'} this site’s` : null],
           ['Paired', peer.paired_at && <Ago key="paired" at={peer.paired_at} />],
+          ['Its people may, here', peer.role ?? 'nothing'],
           ['Identity', <code key="id">{peer.id}</code>],
           ['Committed rate (CIR)', link?.rate_bytes_per_second ? rate(link.rate_bytes_per_second) : null],
           ['Paths are used', link && link.paths.length > 0 ? link.mode : null],

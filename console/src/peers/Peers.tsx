@@ -6,10 +6,12 @@ import { usePeers, useSiteStatus } from '../api/queries';
 import { useMay } from '../api/session';
 import { Loaded, PageFrame, Panel } from '../shell/PageFrame';
 import { DataTable, type Column } from '../table/DataTable';
+import { Facts } from '../words/Facts';
 import { milliseconds, size } from '../words/quantities';
 import { Status } from '../words/Status';
 import { Hours } from './Hours';
 import { Invite, Join } from './PeerDialogs';
+import { PRECEDENCE, SiteLimits } from './SiteLimits';
 
 export function PeerState({ peer }: { peer: Peer }) {
   const tone = peer.state === 'connected' ? (peer.why ? 'warning' : 'proven') : 'danger';
@@ -33,7 +35,7 @@ export default function Peers() {
   const peers = usePeers();
   const status = useSiteStatus();
   const may = useMay();
-  const [asked, setAsked] = useState<'invite' | 'join' | null>(null);
+  const [asked, setAsked] = useState<'invite' | 'join' | 'limits' | null>(null);
   return (
     <PageFrame
       title="Peers and paths"
@@ -55,18 +57,36 @@ export default function Peers() {
           )}
         </Loaded>
       </Panel>
-      <Panel title="Limits of the whole site">
+      <Panel
+        title="Limits of the whole site"
+        actions={
+          may('administrator') &&
+          status.data && (
+            <Button size="sm" variant="secondary" onClick={() => setAsked('limits')}>
+              Change the limits
+            </Button>
+          )
+        }
+      >
         <Loaded query={status}>
           {(site) => (
             <>
               <Hours title="Sent to all peers" rules={site.throttle_out.rules} />
               <Hours title="Received from all peers" rules={site.throttle_in.rules} />
+              <Facts
+                facts={[
+                  ['Transfers at once', `${site.transfer_size} at most; ${site.transfers_under_way} under way, ${site.transfers_waiting} wait`],
+                  ['Hosts come first', site.host_precedence && (PRECEDENCE[site.host_precedence] ?? site.host_precedence)],
+                  ['Held back now', site.held_back && `transfers use ${site.held_back.share_percent} % of a processor at most, for the sake of hosts`],
+                ]}
+              />
             </>
           )}
         </Loaded>
       </Panel>
       {asked === 'invite' && <Invite onClose={() => setAsked(null)} />}
       {asked === 'join' && <Join onClose={() => setAsked(null)} />}
+      {asked === 'limits' && status.data && <SiteLimits status={status.data} onClose={() => setAsked(null)} />}
     </PageFrame>
   );
 }

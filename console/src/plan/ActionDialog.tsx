@@ -26,7 +26,7 @@ export interface Action {
   fields?: React.ReactNode;
   /** What is filled in, as a key; false: it cannot be run yet. */
   given?: string | false;
-  /** What is said when it is done, if more than that. */
+  /** What is said when it is done, if more than that; null: nothing, after all. */
   done?: (answer: unknown) => React.ReactNode;
 }
 
@@ -55,7 +55,7 @@ export function ActionDialog({ action, onClose }: { action: Action; onClose: () 
     try {
       const said = await action.run();
       await readAgain(client);
-      if (action.done) setAnswer({ is: said });
+      if (action.done?.(said)) setAnswer({ is: said });
       else onClose();
     } catch (error) {
       setFailure(error);

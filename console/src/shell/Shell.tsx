@@ -128,6 +128,7 @@ function Pages({ pathname }: { pathname: string }) {
     ['/mirrors', 'Mirrors'],
     ['/volumes', 'Volumes'],
     ['/pools', 'Pools'],
+    ['/hosts', 'Hosts'],
     ['/peers', 'Peers and paths'],
     ['/calculator', 'Calculator'],
   ];
@@ -137,7 +138,9 @@ function Pages({ pathname }: { pathname: string }) {
     pages.push(['/accelerator', 'Accelerator']);
   }
   pages.push(['/alarms', open > 0 ? `Alarms (${open})` : 'Alarms'], ['/events', 'Events']);
-  if (may('operator')) pages.push(['/audit', 'Audit'], ['/create', 'Protect a volume']);
+  if (may('operator')) pages.push(['/audit', 'Audit']);
+  if (may('administrator')) pages.push(['/access', 'Accounts and tokens']);
+  if (may('operator')) pages.push(['/create', 'Protect a volume']);
   return (
     <Nav aria-label="Pages">
       <NavList>

@@ -40,37 +40,51 @@ function TakeSnapshot({ volume, onClose }: Shown) {
 }
 
 function Limits({ volume, onClose }: Shown) {
-  const [quota, setQuota] = useState(String(volume.quota_bytes ?? 0));
-  const [reserve, setReserve] = useState(String(volume.reserve_bytes ?? 0));
-  const [quotaBytes, reserveBytes] = [readSize(quota), readSize(reserve)];
-  const isRight = typeof quotaBytes === 'number' && typeof reserveBytes === 'number';
+  const was = {
+    quota: String(volume.quota_bytes ?? 0),
+    reserve: String(volume.reserve_bytes ?? 0),
+    to: String(volume.autogrow?.to_bytes ?? 0),
+    step: String(volume.autogrow?.step_bytes ?? 0),
+  };
+  const [given, setGiven] = useState(was);
+  const read = { quota: readSize(given.quota), reserve: readSize(given.reserve), to: readSize(given.to), step: readSize(given.step) };
+  const wrong = (of: keyof typeof read) => (typeof read[of] === 'string' ? read[of] : null);
+  const fill = (of: keyof typeof given) => (text: string) => setGiven({ ...given, [of]: text });
+  const { quota, reserve, to, step } = read;
+  const body: Schemas['SetVolume'] = {};
+  const would: string[] = [];
+  if (given.quota !== was.quota && typeof quota === 'number') {
+    body.quota_bytes = quota;
+    would.push(quota ? `It may occupy ${size(quota)}; it occupies ${size(volume.occupied_bytes)} now.` : 'It may occupy as much as there is.');
+  }
+  if (given.reserve !== was.reserve && typeof reserve === 'number') {
+    body.reserve_bytes = reserve;
+    would.push(reserve ? `${size(reserve)} of the pool are kept for it; nobody else gets them.` : 'Nothing is kept for it.');
+  }
+  if ((given.to !== was.to || given.step !== was.step) && typeof to === 'number' && typeof step === 'number') {
+    body.autogrow = { to_bytes: to, ...(step && { step_bytes: step }) };
+    would.push(
+      to ? `Whenever 90 % of it are written it grows by ${step ? size(step) : 'a tenth of its size'}, up to ${size(to)}. It has ${size(volume.size_bytes)} now.` : 'It does not grow by itself.',
+    );
+  }
+  const isRight = would.length > 0 && Object.values(read).every((bytes) => typeof bytes === 'number');
   return (
     <ActionDialog
       onClose={onClose}
       action={{
-        title: `Quota and reservation of ${volume.name}`,
+        title: `Limits of ${volume.name}`,
         verb: 'Change',
-        given: isRight && `${quotaBytes} ${reserveBytes}`,
+        given: isRight && JSON.stringify(body),
         fields: (
           <>
-            <TextField label="Quota" value={quota} onChange={setQuota} help="What it may occupy with its snapshots; 0: as much as there is" wrong={typeof quotaBytes === 'string' ? quotaBytes : null} />
-            <TextField label="Reservation" value={reserve} onChange={setReserve} help="What is kept for it; 0: nothing" wrong={typeof reserveBytes === 'string' ? reserveBytes : null} />
+            <TextField label="Quota" value={given.quota} onChange={fill('quota')} help="What it may occupy with its snapshots; 0: as much as there is" wrong={wrong('quota')} />
+            <TextField label="Reservation" value={given.reserve} onChange={fill('reserve')} help="What is kept for it; 0: nothing" wrong={wrong('reserve')} />
+            <TextField label="Grows by itself up to" value={given.to} onChange={fill('to')} help="0: it does not" wrong={wrong('to')} />
+            {given.to !== '0' && <TextField label="By so much at once" value={given.step} onChange={fill('step')} help="0: a tenth of its size" wrong={wrong('step')} />}
           </>
         ),
-        plan: () =>
-          Promise.resolve({
-            would: [
-              quotaBytes ? `It may occupy ${size(quotaBytes as number)}; it occupies ${size(volume.occupied_bytes)} now.` : 'It may occupy as much as there is.',
-              reserveBytes ? `${size(reserveBytes as number)} of the pool are kept for it; nobody else gets them.` : 'Nothing is kept for it.',
-            ],
-          }),
-        run: () =>
-          answered(
-            api.POST('/api/v1/volumes/{pool}/{volume}/limits', {
-              params: { path: parts(volume.name) },
-              body: { quota_bytes: quotaBytes as number, reserve_bytes: reserveBytes as number } as Schemas['SetVolume'],
-            }),
-          ),
+        plan: () => Promise.resolve({ would }),
+        run: () => answered(api.POST('/api/v1/volumes/{pool}/{volume}/limits', { params: { path: parts(volume.name) }, body })),
       }}
     />
   );

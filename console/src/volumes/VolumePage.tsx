@@ -1,10 +1,10 @@
 import { Button } from '@patternfly/react-core';
-import { useQuery } from '@tanstack/react-query';
 import { useState } from 'react';
 import { Link, useParams } from 'react-router-dom';
-import { answered, api, type Schemas, type Snapshot, type Volume } from '../api/client';
+import type { Schemas, Snapshot, Volume } from '../api/client';
 import { useMirrors, useSite, useSnapshots, useVolume } from '../api/queries';
 import { useMay } from '../api/session';
+import { AllowHost } from '../hosts/HostDialogs';
 import { VerdictLabel } from '../mirrors/VerdictLabel';
 import { Loaded, PageFrame, Panel } from '../shell/PageFrame';
 import { DataTable, type Column } from '../table/DataTable';
@@ -14,6 +14,8 @@ import { size } from '../words/quantities';
 import { sentence } from '../words/sentence';
 import { Status } from '../words/Status';
 import { Ago } from '../words/Time';
+import { Sharing } from './Sharing';
+import { Timetable } from './Timetable';
 import { VolumeDialog, type VolumeActionName } from './VolumeDialogs';
 import { here, network } from './connect';
 import { writing } from './Volumes';
@@ -33,16 +35,10 @@ export default function VolumePage() {
 
 function Found({ volume }: { volume: Volume }) {
   const may = useMay();
-  const timetables = useQuery({
-    queryKey: ['snapshot-schedules'],
-    queryFn: () => answered(api.GET('/api/v1/snapshot-schedules')),
-    refetchInterval: 60_000,
-  });
-  const timetable = timetables.data?.find((each) => each.volume === volume.name);
   const [asked, setAsked] = useState<{ name: VolumeActionName; snapshot?: Snapshot } | null>(null);
   const actions: [VolumeActionName, string, Schemas['AccessRole']][] = [
     ['snapshot', 'Take a snapshot', 'operator'],
-    ['limits', 'Quota and reservation', 'operator'],
+    ['limits', 'Limits', 'operator'],
     ['resize', 'Resize', 'administrator'],
     ['delete', 'Delete', 'administrator'],
   ];
@@ -74,11 +70,10 @@ function Found({ volume }: { volume: Volume }) {
             ['Occupied with its snapshots', size(volume.occupied_bytes)],
             ['Quota', volume.quota_bytes ? size(volume.quota_bytes) : null],
             ['Reservation', volume.reserve_bytes ? size(volume.reserve_bytes) : null],
-            ['Grows by itself', volume.autogrow ? `up to ${size(volume.autogrow.to_bytes)}` : null],
+            ['Grows by itself', volume.autogrow ? `up to ${size(volume.autogrow.to_bytes)}, by ${volume.autogrow.step_bytes ? size(volume.autogrow.step_bytes) : 'a tenth'} at once` : null],
             ['Began as', volume.origin],
             ['Side branches', volume.side_branches || null],
             ['Damaged ranges', volume.quarantined?.length ? `${volume.quarantined.length}: reads of them fail until they are written whole` : null],
-            ['Snapshots by themselves', timetable && `${timetable.schedule}, ${timetable.retention} stay${timetable.why ? `; the last time: ${timetable.why}` : ''}`],
             ['Pool', <Link key="pool" to={`/pools/${volume.name.split('/')[0]}`}>{volume.name.split('/')[0]}</Link>],
           ]}
         />
@@ -86,7 +81,11 @@ function Found({ volume }: { volume: Volume }) {
       </Panel>
       <div className="two-columns">
         <Connect volume={volume} />
-        <WhoMayOpen volume={volume} />
+        <div>
+          <WhoMayOpen volume={volume} />
+          <Timetable volume={volume} />
+          <Sharing volume={volume} />
+        </div>
       </div>
       <Snapshots volume={volume} ask={(name, snapshot) => setAsked({ name, snapshot })} />
       {asked && <VolumeDialog name={asked.name} volume={volume} snapshot={asked.snapshot} onClose={() => setAsked(null)} />}
@@ -144,13 +143,24 @@ function Connect({ volume }: { volume: Volume }) {
 function WhoMayOpen({ volume }: { volume: Volume }) {
   const hosts = volume.hosts ?? [];
   const peers = volume.rights_of ?? [];
+  const may = useMay();
+  const [allowing, setAllowing] = useState(false);
   return (
-    <Panel title="Who may open it">
+    <Panel
+      title="Who may open it"
+      actions={
+        may('administrator') && (
+          <Button size="sm" variant="secondary" onClick={() => setAllowing(true)}>
+            Allow a host
+          </Button>
+        )
+      }
+    >
       <ul className="bullets">
         <li>Whoever may open the NBD socket at the site’s own machine.</li>
         {hosts.map((host) => (
           <li key={host.host}>
-            Host {host.host}
+            Host <Link to={`/hosts/${host.host}`}>{host.host}</Link>
             {host.read_only && ', to read only'}
           </li>
         ))}
@@ -165,6 +175,7 @@ function WhoMayOpen({ volume }: { volume: Volume }) {
       <p className="quiet">
         Open now: {volume.writers ?? 0} connections that may write, {volume.readers ?? 0} that only read.
       </p>
+      {allowing && <AllowHost volume={volume.name} onClose={() => setAllowing(false)} />}
     </Panel>
   );
 }
