@@ -18,6 +18,19 @@ pub(super) type Shared = State<Arc<Site>>;
 /// What a handler answers.
 pub(super) type Answer<T> = Result<Json<T>, ApiError>;
 
+/// Something is called that, and this cannot be done with it.
+pub(super) async fn unknown_method(method: Method, uri: Uri) -> ApiError {
+    no_such_method(&method, &uri)
+}
+
+/// What is said of it.
+pub(super) fn no_such_method(method: &Method, uri: &Uri) -> ApiError {
+    ApiError::unknown_method(
+        ErrorBody::new(ErrorCode::WrongUsage, format!("there is no {method} {}", uri.path()))
+            .hint("the header Allow has the methods that there are; farside and farsided may be of different versions"),
+    )
+}
+
 /// Nothing is called that.
 pub(super) async fn unknown(method: Method, uri: Uri) -> ApiError {
     ApiError::unknown_request(
