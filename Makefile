@@ -3,7 +3,7 @@
 # scripts/install-test-tools.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-accel demo-console console test-console accel-faults test test-full soak bench bench-emulator bench-main-job bench-store bench-wire bench-link bench-codec bench-streams check doc
+.PHONY: help demo demo-accel demo-console console test-console test-api accel-faults test test-full soak bench bench-emulator bench-main-job bench-store bench-wire bench-link bench-codec bench-streams check doc
 
 help:  ## Show this list.
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -22,6 +22,9 @@ console:  ## Build the web console into console/dist, which is committed (Node 2
 
 test-console:  ## The web console in chromium, against real daemons (Node 20.19 or newer). ARGS=story
 	@scripts/test-console $(ARGS)
+
+test-api:  ## Every request of the API's document, made up and wrong, against a real daemon (python3). ARGS="--seed 7"
+	@scripts/test-api $(ARGS)
 
 accel-faults:  ## What kills, damage and bad networks do to connections over the accelerator, as a table (root). ARGS=--full
 	@scripts/accel-faults $(ARGS)

@@ -1353,7 +1353,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Snapshots of all volumes. */
+        /**
+         * Snapshots of all volumes.
+         * @description In pages they are sorted by volume, oldest first.
+         */
         get: operations["snapshots_list_all"];
         put?: never;
         /** Takes snapshots of several volumes at one instant. */
@@ -1592,7 +1595,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Snapshots of a volume. */
+        /**
+         * Snapshots of a volume.
+         * @description In pages they are sorted, oldest first.
+         */
         get: operations["volumes_snapshots_list"];
         put?: never;
         post?: never;
@@ -1733,42 +1739,42 @@ export interface components {
             /** @description What its policy calls it. */
             application: string;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Of those: less is done for them than both sites allow.
              */
             demoted_connections: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Connections that are optimised now.
              */
             optimized_connections: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Connections that were let through as they are.
              */
             passed_through_connections: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Bytes of them from the other site.
              */
             received_original_bytes: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description What these cost.
              */
             received_wire_bytes: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Bytes of them towards the other site.
              */
             sent_original_bytes: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description What these cost between the sites.
              */
             sent_wire_bytes: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Connections that were optimised.
              */
             taken_connections: number;
@@ -1793,7 +1799,7 @@ export interface components {
              */
             opened_at: string;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Its bytes, both ways.
              */
             original_bytes: number;
@@ -1804,7 +1810,7 @@ export interface components {
             /** @description To whom. */
             server: string;
             /**
-             * Format: int64
+             * Format: uint64
              * @description What they cost between the sites.
              */
             wire_bytes: number;
@@ -1817,22 +1823,22 @@ export interface components {
         /** @description `GET /accelerator/cache`: the chunk store, while the accelerator runs. What is counted begins at 0 with its process. */
         AcceleratorCache: {
             /**
-             * Format: int64
+             * Format: uint64
              * @description What it has, bytes.
              */
             bytes: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Chunks that can be found.
              */
             chunks: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Containers that were damaged, and removed.
              */
             damaged_containers: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Containers, of 16 MiB at most, that made room for others.
              */
             evicted_containers: number;
@@ -1842,32 +1848,32 @@ export interface components {
              */
             hit_ratio?: number | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description How often it had it.
              */
             hits: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Of its index in memory, bytes.
              */
             index_bytes: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description How often the index was asked for a chunk; neighbours of one that was found are found without it.
              */
             lookups: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Containers of an earlier time that cannot be found by content yet.
              */
             not_loaded_containers?: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description How long ago the oldest container was last written to: what passed before is gone. Null: there is none.
              */
             oldest_seconds?: number | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description What it may have, bytes.
              */
             size_bytes: number;
@@ -1887,12 +1893,12 @@ export interface components {
             /** @description Peers whose accelerators it says something of. */
             peers: string[];
             /**
-             * Format: int64
+             * Format: uint64
              * @description How many policies it has of its own.
              */
             policies: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description What the chunk store may have at most.
              */
             store_size_bytes: number;
@@ -1986,7 +1992,7 @@ export interface components {
             /** @description Why not every explicit forward of this site works. */
             forwards_error?: string | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Connections whose beginning is held until the server has answered.
              */
             held_connections?: number;
@@ -1995,56 +2001,56 @@ export interface components {
             /** @description Where other accelerators are met. */
             listen?: string | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Connections that are optimised now.
              */
             optimized_connections: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Bytes of optimised connections, both ways.
              */
             original_bytes: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Connections that were let through as they are.
              */
             passed_through_connections: number;
             /** @description The peers. */
             peers: components["schemas"]["AcceleratorPeer"][];
             /**
-             * Format: int64
+             * Format: uint64
              * @description What filled chunk stores ahead of time, at this site or from it, bytes.
              */
             prepositioned_original_bytes?: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description What that cost between the sites.
              */
             prepositioned_wire_bytes?: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Connections that were reset because an accelerator or a session was lost.
              */
             reset_connections?: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description How often its process had to be started again.
              */
             restarts?: number;
             /** @description Whether connections are optimised. */
             state: components["schemas"]["AcceleratorState"];
             /**
-             * Format: int64
+             * Format: uint64
              * @description Bytes of the chunk store; null while nobody has it open.
              */
             store_bytes?: number | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description What it may have at most.
              */
             store_size_bytes?: number | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Connections that were optimised.
              */
             taken_connections?: number;
@@ -2055,7 +2061,7 @@ export interface components {
             /** @description If they are not though it is on: why. */
             why?: string | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description What they cost between the sites, both ways.
              */
             wire_bytes: number;
@@ -2065,7 +2071,7 @@ export interface components {
             /** @description Upper bounds of the parts. */
             bounds_seconds: number[];
             /**
-             * Format: int64
+             * Format: uint64
              * @description How often it happened.
              */
             count: number;
@@ -2106,7 +2112,7 @@ export interface components {
             /** @description What this person may do. */
             role: components["schemas"]["AccessRole"];
             /**
-             * Format: int64
+             * Format: uint64
              * @description How often this person is logged in now.
              */
             sessions: number;
@@ -2150,24 +2156,24 @@ export interface components {
         /** @description The table `[alarms]`, with its defaults. */
         AlarmConfiguration: {
             /**
-             * Format: int64
+             * Format: uint64
              * @description An alarm ends when its reason has been gone for so long, seconds.
              */
             clear_after_seconds: number;
             /** @description The program that is run; its arguments may be secrets. */
             command?: string | null;
             /**
-             * Format: int32
+             * Format: uint32
              * @description Transfers that have to fail in a row.
              */
             failing_transfers: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description A transfer that has not got on for so long is told, seconds.
              */
             no_progress_after_seconds: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description A peer that has not answered for so long is gone, seconds.
              */
             peer_gone_after_seconds: number;
@@ -2247,12 +2253,12 @@ export interface components {
         /** @description How a volume grows by itself: by a step whenever 90 % of it are written. */
         Autogrow: {
             /**
-             * Format: int64
+             * Format: uint64
              * @description By so much at once, bytes; if it is left out, a tenth of the volume's size.
              */
             step_bytes?: number | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Up to this size, bytes.
              */
             to_bytes: number;
@@ -2265,42 +2271,42 @@ export interface components {
         /** @description The table `[budgets]`, with its defaults. */
         BudgetConfiguration: {
             /**
-             * Format: int32
+             * Format: uint32
              * @description Calls and data streams of a peer in a minute.
              */
             calls_per_minute: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Mirrors that a peer may have of volumes here.
              */
             mirrors: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Age of what is kept for a mirror that does not update, days; 0: any.
              */
             pin_age_days: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Bytes that are kept for a peer and that hosts have replaced; None: as much as the pool has above its reserve.
              */
             pinned_bytes?: number | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Snapshots that are kept for a peer.
              */
             pins: number;
             /**
-             * Format: int32
+             * Format: uint32
              * @description Part of a pool, in percent, that is held free for hosts.
              */
             reserve_percent: number;
             /**
-             * Format: int32
+             * Format: uint32
              * @description Transfers and comparisons of a peer in a minute.
              */
             snapshots_per_minute: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Transfers that are served for a peer at the same time.
              */
             transfers: number;
@@ -2308,47 +2314,47 @@ export interface components {
         /** @description What a peer uses of its budgets, and what it may use. */
         BudgetUse: {
             /**
-             * Format: int64
+             * Format: uint64
              * @description Mirrors of volumes here.
              */
             mirrors: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description At most.
              */
             mirrors_max: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Bytes that are kept, at most; null: what the pool has above its reserve.
              */
             pinned_bytes_max?: number | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Snapshots that are kept for them.
              */
             pins: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description At most.
              */
             pins_max: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Snapshots of the last minute.
              */
             snapshots: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description At most, in a minute.
              */
             snapshots_max: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Transfers that are being served.
              */
             transfers: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description At most.
              */
             transfers_max: number;
@@ -2449,7 +2455,7 @@ export interface components {
             /** @description A file that does not exist yet, or a raw device; absolute. */
             path: string;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Size of the file in bytes; a device has its own.
              */
             size_bytes?: number | null;
@@ -2478,7 +2484,7 @@ export interface components {
             /** @description `POOL/VOL`. */
             name: string;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Its size in bytes, a multiple of 4096.
              */
             size_bytes: number;
@@ -2504,7 +2510,7 @@ export interface components {
              */
             counted_at?: string | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Blocks that it met damaged. They are shared with nobody; a scrub says what they belong to.
              */
             damaged_blocks: number;
@@ -2519,17 +2525,17 @@ export interface components {
              */
             eta_seconds?: number | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Of what it has shared, what snapshots still hold: it comes free as they go.
              */
             held_by_snapshots_bytes: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description What it may read in a second; null: as much as the device gives.
              */
             limit_bytes_per_second?: number | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Blocks that stay by themselves because the others have 256 owners already.
              */
             limited_blocks: number;
@@ -2540,7 +2546,7 @@ export interface components {
             next_at?: string | null;
             phase?: components["schemas"]["DedupPhase"] | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description What the whole pool saves by blocks with several owners, snapshots included; null while it is not open.
              */
             pool_saved_bytes?: number | null;
@@ -2550,17 +2556,17 @@ export interface components {
              */
             rate_bytes_per_second?: number | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description What sharing saves, the volume's part of it: of a block with n owners 1 − 1/n. As of `counted_at`, and what was shared since.
              */
             saved_bytes: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description What the pass that runs, or ran last, has looked at.
              */
             scanned_bytes: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description What the pass that runs, or ran last, has shared; of an undoing, what it has copied.
              */
             shared_bytes: number;
@@ -2626,7 +2632,7 @@ export interface components {
         /** @description How many connections had less done for them, for one reason. */
         DemotedConnections: {
             /**
-             * Format: int64
+             * Format: uint64
              * @description How many.
              */
             connections: number;
@@ -2643,12 +2649,12 @@ export interface components {
             /** @description What the later version has there. */
             kind: components["schemas"]["DifferenceKind"];
             /**
-             * Format: int64
+             * Format: uint64
              * @description Bytes.
              */
             length: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Byte offset.
              */
             offset: number;
@@ -2681,7 +2687,7 @@ export interface components {
             replica: string;
             run?: components["schemas"]["DrillRun"] | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Its size in bytes.
              */
             size_bytes: number;
@@ -2757,7 +2763,7 @@ export interface components {
         /** @description `POST /pools/POOL/grow`: makes a pool larger, for good. */
         GrowPool: {
             /**
-             * Format: int64
+             * Format: uint64
              * @description Bytes that it has then, not below its present size; a file is made longer. Null: all that its device or file has by now.
              */
             size_bytes?: number | null;
@@ -2774,17 +2780,17 @@ export interface components {
         /** @description Transfers are held back because hosts have become slower. */
         HeldBack: {
             /**
-             * Format: int64
+             * Format: uint64
              * @description Part of a processor's time that transfers use at most, percent.
              */
             share_percent: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description What it takes with them.
              */
             with_microseconds: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description What an operation of a host takes without transfers, microseconds.
              */
             without_microseconds: number;
@@ -2802,7 +2808,7 @@ export interface components {
              */
             added_at: string;
             /**
-             * Format: int64
+             * Format: uint64
              * @description How many connections it has now.
              */
             connections: number;
@@ -2908,12 +2914,12 @@ export interface components {
         /** @description What was coded at one level. */
         Level: {
             /**
-             * Format: int64
+             * Format: uint64
              * @description Bytes of the volume.
              */
             in_bytes: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description What they cost on the wire.
              */
             out_bytes: number;
@@ -2947,7 +2953,7 @@ export interface components {
              */
             at: string;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Of `end`: bytes that it brought over the link.
              */
             bytes?: number | null;
@@ -3030,7 +3036,7 @@ export interface components {
             objective_seconds?: number | null;
             overtaken?: components["schemas"]["Overtaken"] | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Its place among the transfers that wait for their turn, the next is 1; null if it does not wait.
              */
             queue_position?: number | null;
@@ -3052,7 +3058,7 @@ export interface components {
             /** @description Its state. */
             state: components["schemas"]["MirrorState"];
             /**
-             * Format: int64
+             * Format: uint64
              * @description Bytes per second, the limit of this mirror at this moment; null if it has none of its own.
              */
             throttle?: number | null;
@@ -3085,7 +3091,7 @@ export interface components {
             /** @description The peer that mirrors it. */
             peer: string;
             /**
-             * Format: int64
+             * Format: uint64
              * @description What the volume has replaced since: about what keeping the base costs, bytes.
              */
             pinned_bytes?: number | null;
@@ -3111,7 +3117,7 @@ export interface components {
             /** @description Its limit as it is set. */
             throttle: string;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Bytes that may be on their way, unacknowledged; null: as many as the path needs.
              */
             window_bytes?: number | null;
@@ -3189,7 +3195,7 @@ export interface components {
             /** @description What this person may do. */
             role: components["schemas"]["AccessRole"];
             /**
-             * Format: int64
+             * Format: uint64
              * @description How often this person is logged in now.
              */
             sessions: number;
@@ -3207,7 +3213,7 @@ export interface components {
              */
             counted_at?: string | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Blocks that it met damaged. They are shared with nobody; a scrub says what they belong to.
              */
             damaged_blocks: number;
@@ -3222,17 +3228,17 @@ export interface components {
              */
             eta_seconds?: number | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Of what it has shared, what snapshots still hold: it comes free as they go.
              */
             held_by_snapshots_bytes: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description What it may read in a second; null: as much as the device gives.
              */
             limit_bytes_per_second?: number | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Blocks that stay by themselves because the others have 256 owners already.
              */
             limited_blocks: number;
@@ -3243,7 +3249,7 @@ export interface components {
             next_at?: string | null;
             phase?: components["schemas"]["DedupPhase"] | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description What the whole pool saves by blocks with several owners, snapshots included; null while it is not open.
              */
             pool_saved_bytes?: number | null;
@@ -3253,17 +3259,17 @@ export interface components {
              */
             rate_bytes_per_second?: number | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description What sharing saves, the volume's part of it: of a block with n owners 1 − 1/n. As of `counted_at`, and what was shared since.
              */
             saved_bytes: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description What the pass that runs, or ran last, has looked at.
              */
             scanned_bytes: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description What the pass that runs, or ran last, has shared; of an undoing, what it has copied.
              */
             shared_bytes: number;
@@ -3331,7 +3337,7 @@ export interface components {
             objective_seconds?: number | null;
             overtaken?: components["schemas"]["Overtaken"] | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Its place among the transfers that wait for their turn, the next is 1; null if it does not wait.
              */
             queue_position?: number | null;
@@ -3353,7 +3359,7 @@ export interface components {
             /** @description Its state. */
             state: components["schemas"]["MirrorState"];
             /**
-             * Format: int64
+             * Format: uint64
              * @description Bytes per second, the limit of this mirror at this moment; null if it has none of its own.
              */
             throttle?: number | null;
@@ -3407,7 +3413,7 @@ export interface components {
             /** @description Its identity: SHA-256 of its key, 64 hexadecimal digits. */
             id: string;
             /**
-             * Format: int64
+             * Format: uint64
              * @description How often since this daemon started another living site that has the peer's key was refused here, or this site was
              *     refused at the peer because another has this site's.
              */
@@ -3415,12 +3421,12 @@ export interface components {
             /** @description What it is called here. */
             name: string;
             /**
-             * Format: int32
+             * Format: uint32
              * @description The protocol of the session.
              */
             protocol?: number | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Bytes received from it, likewise.
              */
             received_bytes: number;
@@ -3430,7 +3436,7 @@ export interface components {
              */
             rtt_seconds?: number | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Bytes sent to it since this daemon started, TLS included.
              */
             sent_bytes: number;
@@ -3465,14 +3471,14 @@ export interface components {
             /** @description What to do about it. */
             advice?: string | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Blocks found damaged since it was opened.
              */
             corrupt_blocks?: number | null;
             /** @description Why not; of a pool that serves, what is wrong with it all the same. */
             error?: string | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Bytes that hosts can still write.
              */
             free_bytes?: number | null;
@@ -3491,43 +3497,43 @@ export interface components {
              */
             quarantined?: components["schemas"]["QuarantinedRange"][] | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Bytes that nothing uses any more and that come back by themselves, with the next consistency points.
              */
             reclaimable_bytes?: number | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Bytes that are reserved for its volumes and that these do not use; nobody else gets them.
              */
             reserved_bytes?: number | null;
             room?: components["schemas"]["PoolRoom"] | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Bytes that are: what is free or reclaimable, without what the pool keeps for its own metadata and for single volumes.
              */
             room_bytes?: number | null;
             scrub?: components["schemas"]["Scrub"] | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Its size in bytes. This and what follows is null while it is not open.
              */
             size_bytes?: number | null;
             /** @description What transfers that were cut, or that run, have brought and not published; with one pool only, null in lists. */
             staged?: components["schemas"]["StagedContent"][] | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Bytes of all of it; null in lists, and where it could not be counted in time.
              */
             staged_bytes?: number | null;
             /** @description Whether it serves. */
             state: components["schemas"]["PoolState"];
             /**
-             * Format: int64
+             * Format: uint64
              * @description Bytes at most that stay allocated for good, because damaged metadata does not say who owned them.
              */
             unattributed_bytes_max?: number | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Bytes in use, metadata included, without what is reclaimable. What was overwritten or deleted since the last consistency point
              *     may still be in it, at most an eighth of the pool.
              */
@@ -3538,12 +3544,12 @@ export interface components {
              */
             uuid?: string | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description How large those are in all: what hosts were promised. More than its size is usual, since only what is written takes room.
              */
             volume_bytes?: number | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description How many volumes it holds.
              */
             volumes?: number | null;
@@ -3583,14 +3589,14 @@ export interface components {
              */
             on_main_line?: boolean;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Bytes of data it refers to.
              */
             referenced_bytes?: number | null;
             /** @description Whether retention keeps it, and will let it go when it names it no more; also what persons at the source made. */
             rotates?: boolean;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Bytes that only it refers to: what deleting it would free.
              */
             unique_bytes?: number | null;
@@ -3653,7 +3659,7 @@ export interface components {
             /** @description The peer that mirrors it. */
             peer: string;
             /**
-             * Format: int64
+             * Format: uint64
              * @description What the volume has replaced since: about what keeping the base costs, bytes.
              */
             pinned_bytes?: number | null;
@@ -3673,7 +3679,7 @@ export interface components {
         /** @description The plan, or what was done. */
         Outcome_Vec_StagedContent: components["schemas"]["Plan"] | {
             /**
-             * Format: int64
+             * Format: uint64
              * @description Bytes that it takes; null if they could not be counted in time.
              */
             bytes?: number | null;
@@ -3690,7 +3696,7 @@ export interface components {
             /** @description `POOL/VOL`; also the name of its NBD export. */
             name: string;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Bytes of the pool that it occupies with all its snapshots, data without metadata. What was overwritten or deleted since the
              *     last consistency point may still be in it.
              */
@@ -3710,24 +3716,24 @@ export interface components {
              */
             quarantined?: components["schemas"]["QuarantinedRange"][] | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description What it may occupy, bytes; null: as much as there is.
              */
             quota_bytes?: number | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description NBD connections to the volume or its snapshots that only read.
              */
             readers?: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Bytes of data its current version refers to.
              */
             referenced_bytes?: number | null;
             /** @description Whether it is the replica of a mirror, hence read-only to hosts. */
             replica: boolean;
             /**
-             * Format: int64
+             * Format: uint64
              * @description What is kept for it and its snapshots, bytes; null: nothing.
              */
             reserve_bytes?: number | null;
@@ -3735,17 +3741,17 @@ export interface components {
             rights_of?: string[];
             room?: components["schemas"]["PoolRoom"] | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description How many of these are on side branches: versions that were overtaken.
              */
             side_branches?: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Its size in bytes.
              */
             size_bytes: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description How many snapshots it has.
              */
             snapshots: number;
@@ -3761,7 +3767,7 @@ export interface components {
             /** @description Whether hosts may write to it now. */
             writable?: boolean;
             /**
-             * Format: int64
+             * Format: uint64
              * @description NBD connections to the volume that may write.
              */
             writers?: number;
@@ -3771,12 +3777,12 @@ export interface components {
             /** @description Who went on, if not the destination itself but one beyond it: `PEER:POOL/VOL`, as the destination calls it. */
             beyond?: string | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description The same in blocks of 4096 bytes.
              */
             diverged_blocks?: number | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Bytes that were written or freed here since that snapshot; null if it cannot be told.
              */
             diverged_bytes?: number | null;
@@ -3824,7 +3830,7 @@ export interface components {
             /** @description Its identity: SHA-256 of its key, 64 hexadecimal digits. */
             id: string;
             /**
-             * Format: int64
+             * Format: uint64
              * @description How often since this daemon started another living site that has the peer's key was refused here, or this site was
              *     refused at the peer because another has this site's.
              */
@@ -3832,12 +3838,12 @@ export interface components {
             /** @description What it is called here. */
             name: string;
             /**
-             * Format: int32
+             * Format: uint32
              * @description The protocol of the session.
              */
             protocol?: number | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Bytes received from it, likewise.
              */
             received_bytes: number;
@@ -3847,7 +3853,7 @@ export interface components {
              */
             rtt_seconds?: number | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Bytes sent to it since this daemon started, TLS included.
              */
             sent_bytes: number;
@@ -3859,7 +3865,7 @@ export interface components {
         /** @description How the link to a peer is made, as it was set. */
         PeerLink: {
             /**
-             * Format: int32
+             * Format: uint32
              * @description Differentiated services code point of its packets.
              */
             dscp?: number | null;
@@ -3874,7 +3880,7 @@ export interface components {
             /** @description `LOCAL=HOST:PORT` or `HOST:PORT`, in the order of preference; empty: the peer's address. */
             paths: string[];
             /**
-             * Format: int64
+             * Format: uint64
              * @description The committed rate (CIR): all that is sent to it keeps below.
              */
             rate_bytes_per_second?: number | null;
@@ -3884,7 +3890,7 @@ export interface components {
             /** @description The congestion control that the kernel has granted. */
             congestion?: string | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description What arrives at the peer, as last measured.
              */
             delivery_bytes_per_second?: number | null;
@@ -3896,31 +3902,31 @@ export interface components {
             /** @description Packets larger than Ethernet's 1500 bytes go through. */
             jumbo?: boolean | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Connections on it, idle ones not counted.
              */
             lanes: number;
             /** @description The address here; null: the kernel's choice. */
             local?: string | null;
             /**
-             * Format: int32
+             * Format: uint32
              * @description Payload of a full segment.
              */
             mss_bytes?: number | null;
             /**
-             * Format: int32
+             * Format: uint32
              * @description Largest packet that the path takes.
              */
             path_mtu_bytes?: number | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Bytes received, likewise.
              */
             received_bytes: number;
             /** @description Where the peer is dialled; the host it comes from if it dials this site. */
             remote: string;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Bytes that the kernel had to send again.
              */
             retransmitted_bytes?: number | null;
@@ -3930,7 +3936,7 @@ export interface components {
              */
             rtt_seconds?: number | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Bytes sent over it in this session, TLS included.
              */
             sent_bytes: number;
@@ -3977,22 +3983,22 @@ export interface components {
         /** @description What is shared by the paths of a session. */
         PeerStreams: {
             /**
-             * Format: int64
+             * Format: uint64
              * @description Connections that wait for the next stream.
              */
             idle_lanes: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Data streams that are open now.
              */
             open: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Bytes that went over a second lane because the first died or stalled, in this session.
              */
             retransmitted_bytes: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Streams that began on such a connection, in this session.
              */
             reused_lanes: number;
@@ -4009,12 +4015,12 @@ export interface components {
             /** @description What stays as a side branch, and how to open it; null if nothing has to. */
             kept_as?: string | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Blocks that hosts would not see any more, but that the side branch holds; null where unknown.
              */
             kept_blocks?: number | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description The same in bytes.
              */
             kept_bytes?: number | null;
@@ -4026,12 +4032,12 @@ export interface components {
             /** @description What would be lost for good, a sentence each; empty if nothing. */
             lost: string[];
             /**
-             * Format: int64
+             * Format: uint64
              * @description Data that would be lost for good, in blocks of 4096 bytes; 0 if nothing, null where it cannot be known here.
              */
             lost_blocks?: number | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description The same in bytes.
              */
             lost_bytes?: number | null;
@@ -4055,14 +4061,14 @@ export interface components {
             /** @description What to do about it. */
             advice?: string | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Blocks found damaged since it was opened.
              */
             corrupt_blocks?: number | null;
             /** @description Why not; of a pool that serves, what is wrong with it all the same. */
             error?: string | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Bytes that hosts can still write.
              */
             free_bytes?: number | null;
@@ -4081,43 +4087,43 @@ export interface components {
              */
             quarantined?: components["schemas"]["QuarantinedRange"][] | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Bytes that nothing uses any more and that come back by themselves, with the next consistency points.
              */
             reclaimable_bytes?: number | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Bytes that are reserved for its volumes and that these do not use; nobody else gets them.
              */
             reserved_bytes?: number | null;
             room?: components["schemas"]["PoolRoom"] | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Bytes that are: what is free or reclaimable, without what the pool keeps for its own metadata and for single volumes.
              */
             room_bytes?: number | null;
             scrub?: components["schemas"]["Scrub"] | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Its size in bytes. This and what follows is null while it is not open.
              */
             size_bytes?: number | null;
             /** @description What transfers that were cut, or that run, have brought and not published; with one pool only, null in lists. */
             staged?: components["schemas"]["StagedContent"][] | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Bytes of all of it; null in lists, and where it could not be counted in time.
              */
             staged_bytes?: number | null;
             /** @description Whether it serves. */
             state: components["schemas"]["PoolState"];
             /**
-             * Format: int64
+             * Format: uint64
              * @description Bytes at most that stay allocated for good, because damaged metadata does not say who owned them.
              */
             unattributed_bytes_max?: number | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Bytes in use, metadata included, without what is reclaimable. What was overwritten or deleted since the last consistency point
              *     may still be in it, at most an eighth of the pool.
              */
@@ -4128,12 +4134,12 @@ export interface components {
              */
             uuid?: string | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description How large those are in all: what hosts were promised. More than its size is usual, since only what is written takes room.
              */
             volume_bytes?: number | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description How many volumes it holds.
              */
             volumes?: number | null;
@@ -4155,14 +4161,14 @@ export interface components {
             /** @description As whoever asked for it calls it; several files may be of one job. */
             job: string;
             /**
-             * Format: int64
+             * Format: uint64
              * @description What of it has been sent.
              */
             original_bytes: number;
             /** @description The peer. */
             peer: string;
             /**
-             * Format: int64
+             * Format: uint64
              * @description How much it is; null: not known.
              */
             size_bytes?: number | null;
@@ -4174,7 +4180,7 @@ export interface components {
             /** @description A file's path as its sender names it, or the snapshot of a volume. */
             what: string;
             /**
-             * Format: int64
+             * Format: uint64
              * @description What that cost between the sites.
              */
             wire_bytes: number;
@@ -4191,7 +4197,7 @@ export interface components {
         /** @description What a preposition came to, once all of it is there. */
         Prepositioned: {
             /**
-             * Format: int64
+             * Format: uint64
              * @description Bytes.
              */
             original_bytes: number;
@@ -4200,7 +4206,7 @@ export interface components {
             /** @description See `Preposition::what`. */
             what: string;
             /**
-             * Format: int64
+             * Format: uint64
              * @description What they cost between the sites.
              */
             wire_bytes: number;
@@ -4211,12 +4217,12 @@ export interface components {
          */
         QuarantinedRange: {
             /**
-             * Format: int64
+             * Format: uint64
              * @description How long it is, bytes.
              */
             length_bytes: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Where it begins in the volume, bytes.
              */
             offset_bytes: number;
@@ -4256,17 +4262,17 @@ export interface components {
         /** @description The table `[replicas]`, with its defaults. */
         ReplicaConfiguration: {
             /**
-             * Format: int64
+             * Format: uint64
              * @description Newest rescues of a volume that stay; 0: all.
              */
             rescues: number;
             /**
-             * Format: int32
+             * Format: uint32
              * @description Part of a pool, in percent, that transfers leave free for hosts.
              */
             reserve_percent: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Snapshots of persons that a replica has at most.
              */
             snapshots: number;
@@ -4286,7 +4292,7 @@ export interface components {
         /** @description `POST /volumes/POOL/VOL/resize`. */
         ResizeVolume: {
             /**
-             * Format: int64
+             * Format: uint64
              * @description The new size in bytes, a multiple of 4096.
              */
             size_bytes: number;
@@ -4348,7 +4354,7 @@ export interface components {
             /** @description Where these belong, at most 1024 ranges. */
             damage: components["schemas"]["ScrubDamage"][];
             /**
-             * Format: int64
+             * Format: uint64
              * @description Blocks of the pool that are damaged: data, and metadata of which no copy is left.
              */
             damaged_blocks: number;
@@ -4365,7 +4371,7 @@ export interface components {
              */
             eta_seconds?: number | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description What it may read in a second; null: as much as the device gives.
              */
             limit_bytes_per_second?: number | null;
@@ -4377,14 +4383,14 @@ export interface components {
              */
             rate_bytes_per_second?: number | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Bytes that have been read.
              */
             read_bytes: number;
             /** @description Which, in words; at most 256. */
             rewritten: string[];
             /**
-             * Format: int64
+             * Format: uint64
              * @description Copies that were damaged and have been rewritten from the other one.
              */
             rewritten_copies: number;
@@ -4398,7 +4404,7 @@ export interface components {
             /** @description Damage to the pool's own structures, in words. */
             structures: string[];
             /**
-             * Format: int64
+             * Format: uint64
              * @description What is to be read, about: what was in use when it began.
              */
             total_bytes: number;
@@ -4412,17 +4418,17 @@ export interface components {
             /** @description Data or metadata. */
             kind: components["schemas"]["ScrubDamageKind"];
             /**
-             * Format: int64
+             * Format: uint64
              * @description How long it is, bytes.
              */
             length_bytes: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description How many more have it.
              */
             more_snapshots: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Where it begins in the volume, bytes.
              */
             offset_bytes: number;
@@ -4498,7 +4504,7 @@ export interface components {
             /** @description The limit: `4MB/s`, with times `4MB/s,08:00-18:00=1MB/s`, or `unlimited`. */
             throttle?: string | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Bytes that may be on their way, unacknowledged; 0: as many as the path needs.
              */
             window_bytes?: number | null;
@@ -4508,7 +4514,7 @@ export interface components {
             /** @description Where it is dialled, `HOST:PORT`; empty: it dials us. */
             address?: string | null;
             /**
-             * Format: int32
+             * Format: uint32
              * @description See `PeerLink::dscp`; 0: the packets are not marked.
              */
             dscp?: number | null;
@@ -4567,12 +4573,12 @@ export interface components {
         SetVolume: {
             autogrow?: components["schemas"]["Autogrow"] | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description What it may occupy with all its snapshots, bytes; 0: as much as there is.
              */
             quota_bytes?: number | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description What is kept for it and its snapshots, bytes; 0: nothing.
              */
             reserve_bytes?: number | null;
@@ -4635,12 +4641,12 @@ export interface components {
             /** @description Why somebody has to look after it, as `/healthz` says it; empty if all is well. */
             reasons?: string[];
             /**
-             * Format: int64
+             * Format: uint64
              * @description Bytes received from them, likewise.
              */
             received_bytes: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Bytes sent to all peers since this daemon started, TLS included.
              */
             sent_bytes: number;
@@ -4649,17 +4655,17 @@ export interface components {
             /** @description What may be sent to all peers together. */
             throttle_out: components["schemas"]["Throttle"];
             /**
-             * Format: int64
+             * Format: uint64
              * @description How many transfers of mirrors whose replica is here may be under way at once.
              */
             transfer_size: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description How many are. More than `transfer_size` for a while after that was made smaller.
              */
             transfers_under_way: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description How many wait for their turn; the one that waited longest is next.
              */
             transfers_waiting: number;
@@ -4690,14 +4696,14 @@ export interface components {
              */
             on_main_line?: boolean;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Bytes of data it refers to.
              */
             referenced_bytes?: number | null;
             /** @description Whether retention keeps it, and will let it go when it names it no more; also what persons at the source made. */
             rotates?: boolean;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Bytes that only it refers to: what deleting it would free.
              */
             unique_bytes?: number | null;
@@ -4723,7 +4729,7 @@ export interface components {
             /** @description Volumes of the same pool whose snapshots are taken in the same instant. */
             others?: string[];
             /**
-             * Format: int64
+             * Format: uint64
              * @description Snapshots of it that are there; null if its pool is not open.
              */
             points?: number | null;
@@ -4754,7 +4760,7 @@ export interface components {
         /** @description What is staged of one volume. */
         StagedContent: {
             /**
-             * Format: int64
+             * Format: uint64
              * @description Bytes that it takes; null if they could not be counted in time.
              */
             bytes?: number | null;
@@ -4774,7 +4780,7 @@ export interface components {
             /** @description Where other accelerators are met, `ADDR:PORT`. */
             listen?: string | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description What the chunk store may have at most.
              */
             store_size_bytes?: number | null;
@@ -4825,7 +4831,7 @@ export interface components {
             /** @description The newest log lines, oldest first. */
             log: string[];
             /**
-             * Format: int64
+             * Format: uint64
              * @description How many older ones are not kept.
              */
             log_dropped: number;
@@ -4852,7 +4858,7 @@ export interface components {
         /** @description A limit as it is set, and as it holds now. */
         Throttle: {
             /**
-             * Format: int64
+             * Format: uint64
              * @description What holds at this moment, bytes per second; null if nothing limits. Of what is sent to a peer: this limit or the
              *     committed rate of its link, whichever is lower.
              */
@@ -4889,12 +4895,12 @@ export interface components {
         /** @description A transfer under way. */
         Transfer: {
             /**
-             * Format: int64
+             * Format: uint64
              * @description Bytes that differ, as found so far; null before the difference.
              */
             changed_bytes?: number | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Of these, bytes that are staged at the destination.
              */
             done_bytes: number;
@@ -4915,7 +4921,7 @@ export interface components {
              */
             rate_bytes_per_second?: number | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Bytes on the wire so far, both ways.
              */
             wire_bytes: number;
@@ -4935,24 +4941,24 @@ export interface components {
             /** @description Name of the snapshot it started from; null for a first copy. */
             base?: string | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Bytes the source read to code against: of the base, or of what it had sent before.
              */
             base_read_bytes?: number | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Bytes of data that travelled: what the metadata difference found, less what was held.
              */
             changed_bytes: number;
             /** @description That snapshot's content root, as computed here. */
             content_root?: string | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Bytes that became holes.
              */
             deallocated_bytes: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Bytes that travelled coded against similar content.
              */
             delta_bytes?: number | null;
@@ -4977,18 +4983,18 @@ export interface components {
             kind: components["schemas"]["TransferKind"];
             levels?: components["schemas"]["Levels"] | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Bytes that travelled compressed by themselves, or as they are.
              */
             literal_bytes?: number | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Of the bytes at the level *raw*: those that look encrypted or packed already. The others would have compressed, had the link not
              *     been faster. Null if there were none, or in records of versions that did not look.
              */
             noise_bytes?: number | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Wire bytes of both directions that no level accounts for: frame headers and tables, messages, TLS, and steps that did
              *     not arrive whole. Null where `levels` is.
              */
@@ -4996,7 +5002,7 @@ export interface components {
             /** @description Why, if not well. */
             reason?: string | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Bytes that travelled as references to what this side had: known or repeated.
              */
             referenced_bytes?: number | null;
@@ -5005,7 +5011,7 @@ export interface components {
             /** @description Whether it went on with what an earlier one had staged. */
             resumed: boolean;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Bytes of data that did not travel because an earlier transfer, which was cut, had brought them.
              */
             resumed_bytes?: number;
@@ -5020,12 +5026,12 @@ export interface components {
              */
             set_aside?: string[];
             /**
-             * Format: int64
+             * Format: uint64
              * @description How many snapshots it brought.
              */
             snapshots: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Bytes of data the source read.
              */
             source_read_bytes?: number | null;
@@ -5035,12 +5041,12 @@ export interface components {
              */
             started_at: string;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Wire bytes source to destination.
              */
             wire_bytes_received: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Wire bytes destination to source: frames, control messages, TLS.
              */
             wire_bytes_sent: number;
@@ -5055,7 +5061,7 @@ export interface components {
             /** @description farside's. */
             farside: string;
             /**
-             * Format: int32
+             * Format: uint32
              * @description The format of pools that it writes and reads.
              */
             format: number;
@@ -5077,7 +5083,7 @@ export interface components {
             /** @description `POOL/VOL`; also the name of its NBD export. */
             name: string;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Bytes of the pool that it occupies with all its snapshots, data without metadata. What was overwritten or deleted since the
              *     last consistency point may still be in it.
              */
@@ -5097,24 +5103,24 @@ export interface components {
              */
             quarantined?: components["schemas"]["QuarantinedRange"][] | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description What it may occupy, bytes; null: as much as there is.
              */
             quota_bytes?: number | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description NBD connections to the volume or its snapshots that only read.
              */
             readers?: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Bytes of data its current version refers to.
              */
             referenced_bytes?: number | null;
             /** @description Whether it is the replica of a mirror, hence read-only to hosts. */
             replica: boolean;
             /**
-             * Format: int64
+             * Format: uint64
              * @description What is kept for it and its snapshots, bytes; null: nothing.
              */
             reserve_bytes?: number | null;
@@ -5122,17 +5128,17 @@ export interface components {
             rights_of?: string[];
             room?: components["schemas"]["PoolRoom"] | null;
             /**
-             * Format: int64
+             * Format: uint64
              * @description How many of these are on side branches: versions that were overtaken.
              */
             side_branches?: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Its size in bytes.
              */
             size_bytes: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description How many snapshots it has.
              */
             snapshots: number;
@@ -5148,7 +5154,7 @@ export interface components {
             /** @description Whether hosts may write to it now. */
             writable?: boolean;
             /**
-             * Format: int64
+             * Format: uint64
              * @description NBD connections to the volume that may write.
              */
             writers?: number;
@@ -5188,12 +5194,12 @@ export interface components {
             /** @description What is spent on every frame, or `auto`. */
             effort: string;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Memory of all frames that are being encoded, bytes.
              */
             encoder_memory_bytes: number;
             /**
-             * Format: int64
+             * Format: uint64
              * @description Memory for the indexes of similar content, for each TiB of a volume; 0 keeps none.
              */
             similarity_bytes_per_tib: number;
@@ -5274,7 +5280,7 @@ export interface operations {
         };
         requestBody?: {
             content: {
-                "application/json": components["schemas"]["ClearCache"] | null;
+                "application/json": components["schemas"]["ClearCache"];
             };
         };
         responses: {
@@ -5492,7 +5498,7 @@ export interface operations {
         };
         requestBody?: {
             content: {
-                "application/json": components["schemas"]["StartAccelerator"] | null;
+                "application/json": components["schemas"]["StartAccelerator"];
             };
         };
         responses: {
@@ -5657,7 +5663,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/octet-stream": number[];
+                "application/octet-stream": string;
             };
         };
         responses: {
@@ -5784,7 +5790,7 @@ export interface operations {
         };
         requestBody?: {
             content: {
-                "application/json": components["schemas"]["StartAccelerator"] | null;
+                "application/json": components["schemas"]["StartAccelerator"];
             };
         };
         responses: {
@@ -5946,6 +5952,10 @@ export interface operations {
             query?: {
                 /** @description Those that are over, too. */
                 all?: boolean;
+                /** @description So many, 1 to 10,000. With this or `after` the list is sorted, oldest first, and the header `x-farside-next` says how it goes on. */
+                limit?: number;
+                /** @description Those behind this one: what `x-farside-next` of the page before has said. */
+                after?: string;
             };
             header?: never;
             path?: never;
@@ -6842,7 +6852,7 @@ export interface operations {
         };
         requestBody?: {
             content: {
-                "application/json": components["schemas"]["BreakMirror"] | null;
+                "application/json": components["schemas"]["BreakMirror"];
             };
         };
         responses: {
@@ -8348,7 +8358,12 @@ export interface operations {
     };
     snapshots_list_all: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description So many, 1 to 10,000. With this or `after` the list is sorted, and the header `x-farside-next` says how it goes on. */
+                limit?: number;
+                /** @description Those behind this one: what `x-farside-next` of the page before has said. */
+                after?: string;
+            };
             header?: never;
             path?: never;
             cookie?: never;
@@ -9116,7 +9131,12 @@ export interface operations {
     };
     volumes_snapshots_list: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description So many, 1 to 10,000. With this or `after` the list is sorted, and the header `x-farside-next` says how it goes on. */
+                limit?: number;
+                /** @description Those behind this one: what `x-farside-next` of the page before has said. */
+                after?: string;
+            };
             header?: never;
             path: {
                 /** @description The pool's name. */

@@ -112,7 +112,7 @@ pub struct CreateAccount {
     /// What this person may do.
     pub role: AccessRole,
     /// 12 to 256 characters.
-    #[cfg_attr(feature = "schema", schema(format = Password, write_only))]
+    #[cfg_attr(feature = "schema", schema(format = Password, write_only, min_length = 12, max_length = 256))]
     pub password: String,
 }
 
@@ -132,7 +132,7 @@ pub struct SetAccount {
     pub role: Option<AccessRole>,
     /// 12 to 256 characters.
     #[serde(default)]
-    #[cfg_attr(feature = "schema", schema(format = Password, write_only))]
+    #[cfg_attr(feature = "schema", schema(format = Password, write_only, min_length = 12, max_length = 256))]
     pub password: Option<String>,
 }
 

@@ -68,7 +68,7 @@ pub struct Drill {
     /// How long the daemon took to make it.
     pub duration_seconds: f64,
     /// What a command made of it; null if none was run.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "crate::object::optional")]
     pub run: Option<DrillRun>,
 }
 

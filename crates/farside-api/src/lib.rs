@@ -9,6 +9,7 @@
 //!   [`accelerator`]: the nouns.
 //! * [`access`]: who may do what over HTTPS, and who did.
 //! * [`levels`]: what travelled, by level.
+//! * [`object`]: what is written as an object alone.
 //! * [`operation`]: long work that goes on while nobody watches.
 //! * [`plan`]: what a destructive request would do.
 //! * [`size`]: sizes as people write them.
@@ -24,6 +25,7 @@ pub mod host;
 pub mod levels;
 pub mod log;
 pub mod mirror;
+pub mod object;
 pub mod operation;
 pub mod peer;
 pub mod plan;

@@ -445,7 +445,7 @@ pub struct CreateMirror {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
     /// What its transfers may take of the link.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "crate::object::optional", skip_serializing_if = "Option::is_none")]
     pub link: Option<SetMirrorLink>,
 }
 
@@ -473,7 +473,7 @@ pub struct SetMirror {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
     /// What its transfers may take of the link.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "crate::object::optional", skip_serializing_if = "Option::is_none")]
     pub link: Option<SetMirrorLink>,
 }
 

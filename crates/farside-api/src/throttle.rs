@@ -59,6 +59,7 @@ pub struct SetSite {
     pub throttle_out: Option<String>,
     /// How many transfers of mirrors whose replica is here may be under way at once, 1 to 16.
     #[serde(default)]
+    #[cfg_attr(feature = "schema", schema(minimum = 1, maximum = 16))]
     pub transfer_size: Option<u64>,
     /// How far hosts of this site go before transfers: `high`, `fair` or `off`.
     #[serde(default)]

@@ -102,7 +102,7 @@ pub struct SetVolume {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserve_bytes: Option<u64>,
     /// How far it grows by itself; to 0 bytes: not at all.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "crate::object::optional", skip_serializing_if = "Option::is_none")]
     pub autogrow: Option<Autogrow>,
 }
 
@@ -116,7 +116,7 @@ pub struct CreateVolume {
     /// Its size in bytes, a multiple of 4096.
     pub size_bytes: u64,
     /// What is said of its room.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "crate::object::object")]
     pub limits: SetVolume,
 }
 

@@ -271,7 +271,9 @@ async fn failure(response: Response) -> ErrorBody {
     let daemon = Daemon::of(&response);
     match response.json::<ErrorDocument>().await {
         // There is no such request, which is no volume or mirror that is not there.
-        Ok(ErrorDocument { error }) if is_unknown && error.code == ErrorCode::Failed => {
+        Ok(ErrorDocument { error })
+            if error.code == ErrorCode::Failed && is_unknown || status == StatusCode::METHOD_NOT_ALLOWED =>
+        {
             let said = format!("the daemon does not know this request: {}", error.message);
             ErrorBody::new(ErrorCode::Failed, said).hint(daemon.hint())
         }

@@ -29,6 +29,9 @@ impl Failure for StateError {
     }
 }
 
+/// What whoever asked for such a file is told.
+const FILE_TOO_LARGE: &str = "the file system there takes no file of that size";
+
 impl Failure for DeviceError {
     fn into_error_body(self) -> ErrorBody {
         let message = self.to_string();
@@ -40,8 +43,14 @@ impl Failure for DeviceError {
                 std::io::ErrorKind::NotFound => ErrorBody::new(ErrorCode::NotFound, message),
                 std::io::ErrorKind::AlreadyExists => ErrorBody::new(ErrorCode::Exists, message)
                     .hint("name a file that does not exist; farside pool import takes over an existing pool"),
+                std::io::ErrorKind::FileTooLarge => {
+                    ErrorBody::new(ErrorCode::Refused, message).hint(FILE_TOO_LARGE)
+                }
                 _ => ErrorBody::new(ErrorCode::Failed, message).hint("may the daemon's user open it?"),
             },
+            DeviceError::Io { ref source, .. } if source.kind() == std::io::ErrorKind::FileTooLarge => {
+                ErrorBody::new(ErrorCode::Refused, message).hint(FILE_TOO_LARGE)
+            }
             DeviceError::Io { .. } | DeviceError::OutOfRange { .. } => {
                 ErrorBody::new(ErrorCode::Failed, message)
                     .hint("the kernel's log may say more about the device")

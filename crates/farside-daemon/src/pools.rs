@@ -351,16 +351,7 @@ impl Pools {
     /// Takes the name's place, so that two requests cannot make the same pool. Answers with the number of the attempt, and whether
     /// the place was that of a failed one.
     fn occupy(&self, name: &str, path: &str) -> Result<(u64, bool), ErrorBody> {
-        if !is_label(name) {
-            return Err(wrong(format!(
-                "{name:?} cannot be a pool's name; use 1 to 128 of A-Z a-z 0-9 . _ : + -"
-            )));
-        }
-        if !Path::new(path).is_absolute() {
-            return Err(wrong(format!(
-                "{path} is not an absolute path; the daemon runs in another directory"
-            )));
-        }
+        check_name_and_path(name, path)?;
         let mut slots = self.slots.write();
         match slots.get(name) {
             Some(Slot { content: Content::Open(_) | Content::Opening { .. }, path }) => {
@@ -478,6 +469,19 @@ impl Pools {
         let slot = slots.get(name).ok_or_else(|| unknown(name))?;
         Ok(document(name, slot))
     }
+}
+
+/// What can be said of a pool's name and place without looking there.
+pub(crate) fn check_name_and_path(name: &str, path: &str) -> Result<(), ErrorBody> {
+    if !is_label(name) {
+        return Err(wrong(format!(
+            "{name:?} cannot be a pool's name; use 1 to 128 of A-Z a-z 0-9 . _ : + -"
+        )));
+    }
+    if !Path::new(path).is_absolute() {
+        return Err(wrong(format!("{path} is not an absolute path; the daemon runs in another directory")));
+    }
+    Ok(())
 }
 
 /// A file needs a size, a raw device has its own.

@@ -20,6 +20,7 @@ use super::error::{Body, BodyOrDefault, Query};
 use super::handler::{Answer, Routes, Shared};
 use super::volumes::parse;
 use crate::accelerator::{AskedFor, NewestSnapshot};
+use crate::peers;
 
 /// For how long the rest of a file that was refused is read and thrown away.
 const REFUSED_BODY_FOR: Duration = Duration::from_secs(5);
@@ -139,6 +140,9 @@ async fn clear_cache(
     State(site): Shared,
     BodyOrDefault(ClearCache { peer }): BodyOrDefault<ClearCache>,
 ) -> Answer<AcceleratorCache> {
+    if let Some(name) = &peer {
+        peers::named(&site.node, name)?;
+    }
     tracing::info!(peer, "the accelerator's chunk store is cleared");
     Ok(Json(site.accelerator.clear_cache(peer).await?))
 }

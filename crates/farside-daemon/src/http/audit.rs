@@ -77,6 +77,7 @@ struct Wanted {
     /// At this moment or later.
     since: Option<Timestamp>,
     /// Entries of the page, 1 to 1000; 100 if it is left out.
+    #[param(minimum = 1, maximum = 1000)]
     limit: Option<u32>,
 }
 

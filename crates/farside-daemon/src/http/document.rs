@@ -100,6 +100,7 @@ fn completed(mut document: Value) -> Value {
         }
     }
     without_links(&mut document);
+    unsigned(&mut document);
     document
 }
 
@@ -121,12 +122,31 @@ fn complete_operation(operation: &mut Map<String, Value>, method: &str, path: &s
     for name in in_path {
         if let Some(parameters) = parameters.as_array_mut() {
             parameters.push(json!({
-                "name": name, "in": "path", "required": true, "description": meaning(name), "schema": {"type": "string"},
+                "name": name, "in": "path", "required": true, "description": meaning(name), "schema": form(name),
             }));
         }
     }
     if parameters.as_array().is_some_and(Vec::is_empty) {
         operation.remove("parameters");
+    }
+
+    for (kind, media) in operation
+        .get_mut("requestBody")
+        .and_then(|body| body["content"].as_object_mut())
+        .into_iter()
+        .flatten()
+    {
+        // A body that may be left away is an object where there is one: null is none.
+        let either = media["schema"]["oneOf"].as_array();
+        if let Some(named) =
+            either.and_then(|either| either.iter().find(|one| one["type"] != "null")).cloned()
+        {
+            media["schema"] = named;
+        }
+        // Bytes, and no list of numbers.
+        if kind == "application/octet-stream" {
+            media["schema"] = json!({"type": "string", "format": "binary"});
+        }
     }
 
     let method = Method::from_bytes(method.to_ascii_uppercase().as_bytes()).unwrap_or_default();
@@ -168,6 +188,33 @@ fn complete_operation(operation: &mut Map<String, Value>, method: &str, path: &s
         }
         // Refused over the network; a test sees to it that there is none.
         None => {}
+    }
+}
+
+/// What cannot be negative has a sign's room, too: by their names the formats of utoipa end at half of it.
+fn unsigned(value: &mut Value) {
+    match value {
+        Value::Object(object) => {
+            if object.get("minimum") == Some(&json!(0)) {
+                match object.get("format").and_then(Value::as_str) {
+                    Some("int64") => object.insert("format".into(), json!("uint64")),
+                    Some("int32") => object.insert("format".into(), json!("uint32")),
+                    _ => None,
+                };
+            }
+            object.values_mut().for_each(unsigned);
+        }
+        Value::Array(array) => array.iter_mut().for_each(unsigned),
+        _ => {}
+    }
+}
+
+/// What a part of a path looks like, as far as it is the same everywhere.
+fn form(name: &str) -> Value {
+    match name {
+        // What `farside_engine::is_label` takes.
+        "pool" | "volume" => json!({"type": "string", "pattern": "^[A-Za-z0-9_:+][A-Za-z0-9._:+-]{0,127}$"}),
+        _ => json!({"type": "string"}),
     }
 }
 

@@ -7,6 +7,7 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
+use farside_api::object::ObjectOf;
 use farside_api::{ErrorBody, ErrorCode, ErrorDocument};
 use serde::de::DeserializeOwned;
 
@@ -23,6 +24,11 @@ impl ApiError {
     /// The request has no route.
     pub(crate) fn unknown_request(body: ErrorBody) -> Self {
         ApiError { status: StatusCode::NOT_FOUND, body }
+    }
+
+    /// There is such a route, with other methods.
+    pub(crate) fn unknown_method(body: ErrorBody) -> Self {
+        ApiError { status: StatusCode::METHOD_NOT_ALLOWED, body }
     }
 }
 
@@ -55,7 +61,7 @@ pub(crate) struct Body<T>(pub(crate) T);
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
     type Rejection = ApiError;
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
-        let Json(body) = Json::from_request(request, state).await?;
+        let Json(ObjectOf(body)) = Json::from_request(request, state).await?;
         Ok(Body(body))
     }
 }

@@ -19,7 +19,8 @@ use farside_api::{AccessRole, ErrorBody, ErrorCode};
 use farside_peer::PeerId;
 
 use super::error::ApiError;
-use super::roles::{Needs, SITES, THROUGH, needed};
+use super::handler::no_such_method;
+use super::roles::{Needs, SITES, THROUGH, methods, needed};
 use crate::access::{Principal, Who};
 use crate::listen::Origin;
 use crate::metrics;
@@ -75,6 +76,9 @@ pub(super) async fn gate(State(site): State<Arc<Site>>, mut request: Request, ne
     }
 }
 
+/// The reason of a refusal that is about the request, not about who asks.
+const NO_SUCH_METHOD: &str = "method";
+
 /// Why somebody is not let in, in a word for the metrics, and in words for them.
 struct Refusal {
     reason: &'static str,
@@ -87,6 +91,13 @@ fn refused(site: &Site, request: &Request, Refusal { reason, body }: Refusal) ->
         let who =
             known(site, request.headers()).ok().flatten().map(|(principal, _)| principal.who.to_string());
         tracing::info!(reason, who, method = %request.method(), path = request.uri().path(), "a request to the API was refused");
+    }
+    if reason == NO_SUCH_METHOD {
+        let mut response = no_such_method(request.method(), request.uri()).into_response();
+        if let Some(allow) = route_of(request).and_then(methods).and_then(|names| names.parse().ok()) {
+            response.headers_mut().insert(header::ALLOW, allow);
+        }
+        return response;
     }
     let is_unauthenticated = body.code == ErrorCode::Unauthenticated;
     let mut response = ApiError::from(body).into_response();
@@ -168,6 +179,11 @@ fn check_role(route: Option<&str>, needs: Option<Needs>, principal: Principal) -
         }
         // No such route: the answer says so. One without a row in the table is for the control socket alone.
         None if route.is_none() => Ok(principal),
+        // Other methods are in the table. No handler is asked whether there is this one, too.
+        None if route.and_then(methods).is_some() => Err(Refusal {
+            reason: NO_SUCH_METHOD,
+            body: ErrorBody::new(ErrorCode::WrongUsage, "there is no such method"),
+        }),
         None => Err(Refusal {
             reason: "route",
             body: ErrorBody::new(ErrorCode::Forbidden, "this is not served over the network")

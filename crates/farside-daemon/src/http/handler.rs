@@ -30,6 +30,19 @@ pub(super) async fn versioned(request: Request, next: Next) -> Response {
     response
 }
 
+/// Something is called that, and this cannot be done with it.
+pub(super) async fn unknown_method(method: Method, uri: Uri) -> ApiError {
+    no_such_method(&method, &uri)
+}
+
+/// What is said of it.
+pub(super) fn no_such_method(method: &Method, uri: &Uri) -> ApiError {
+    ApiError::unknown_method(
+        ErrorBody::new(ErrorCode::WrongUsage, format!("there is no {method} {}", uri.path()))
+            .hint("the header Allow has the methods that there are"),
+    )
+}
+
 /// Nothing is called that.
 pub(super) async fn unknown(method: Method, uri: Uri) -> ApiError {
     ApiError::unknown_request(

@@ -28,6 +28,7 @@ pub(super) fn routes() -> Routes {
 #[serde(deny_unknown_fields)]
 struct Wanted {
     volume: Option<String>,
+    #[param(minimum = 1, maximum = 30000)]
     limit: Option<usize>,
 }
 

@@ -79,6 +79,7 @@ struct WantedMirrors {
     /// Those with this in the name of their volume, source or destination; upper or lower case is the same.
     search: Option<String>,
     /// So many, 1 to 10,000. With this or `after` the list is sorted, and the header `x-farside-next` says how it goes on.
+    #[param(minimum = 1, maximum = 10000)]
     limit: Option<u32>,
     /// Those behind this one: what `x-farside-next` of the page before has said.
     after: Option<String>,

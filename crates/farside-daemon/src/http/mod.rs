@@ -47,7 +47,7 @@ use utoipa_axum::router::OpenApiRouter;
 use crate::listen::attend;
 use crate::site::Site;
 use error::ApiError;
-use handler::{Routes, unknown, versioned};
+use handler::{Routes, unknown, unknown_method, versioned};
 
 pub(crate) use audit::keep_audit_within;
 pub(crate) use clones::end_drills;
@@ -113,13 +113,14 @@ pub(crate) fn control(site: Arc<Site>, requests: TaskTracker) -> Router {
     let guard = delayed::Guard { site: Arc::clone(&site), requests: tasks };
     let guard = middleware::from_fn_with_state(guard, delayed::guarded);
     let routes = routes.merge(console::routes()).merge(sites::through());
-    let routes = routes.fallback(unknown).with_state(site).layer(middleware::from_fn(versioned));
+    let routes = routes.fallback(unknown).method_not_allowed_fallback(unknown_method);
+    let routes = routes.with_state(site).layer(middleware::from_fn(versioned));
     let routes = routes.layer(audit).layer(guard).layer(gate);
     routes.layer(middleware::from_fn(to_its_end)).layer(middleware::from_fn(attend))
 }
 
 /// What is served over TCP without a word of who asks. Control is not among them: it would be open to every user of the machine, or worse.
 pub(crate) fn public(site: Arc<Site>) -> Router {
-    let routes = Router::from(health::routes()).fallback(unknown);
+    let routes = Router::from(health::routes()).fallback(unknown).method_not_allowed_fallback(unknown_method);
     routes.with_state(site).layer(middleware::from_fn(attend))
 }

@@ -24,6 +24,7 @@ pub(super) const TOTAL: HeaderName = HeaderName::from_static("x-farside-total");
 #[serde(deny_unknown_fields)]
 pub(super) struct Wanted {
     /// So many, 1 to 10,000. With this or `after` the list is sorted, and the header `x-farside-next` says how it goes on.
+    #[param(minimum = 1, maximum = 10000)]
     pub(super) limit: Option<u32>,
     /// Those behind this one: what `x-farside-next` of the page before has said.
     pub(super) after: Option<String>,

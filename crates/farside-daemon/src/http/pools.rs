@@ -136,6 +136,7 @@ async fn create(
     Body(request): Body<CreatePool>,
 ) -> Answered<Pool> {
     let CreatePool { name, path, size_bytes, overwrite } = request;
+    pools::check_name_and_path(&name, &path)?;
     let _guard = site.pool_lock.lock().await;
     if planned.plan {
         let at = path.clone();
@@ -276,6 +277,7 @@ async fn import(
     Body(request): Body<ImportPool>,
 ) -> Answered<Pool> {
     let ImportPool { name, path, force, as_copy } = request;
+    pools::check_name_and_path(&name, &path)?;
     let _guard = site.pool_lock.lock().await;
     // What the database knows of a pool of that name would be taken for what it knows of the copy.
     let known = if as_copy { site.mirrors.rows_of(&name).await? } else { Vec::new() };

@@ -195,9 +195,30 @@ pub(super) fn needed(method: &Method, route: &str) -> Option<Needs> {
     BY_ROUTE.get(&(method, route.to_owned())).copied()
 }
 
+/// The methods that a route has, as the header `Allow` names them; none: it is not in the table.
+pub(super) fn methods(route: &str) -> Option<String> {
+    const ALL: [Method; 4] = [Method::GET, Method::HEAD, Method::POST, Method::DELETE];
+    let methods: Vec<Method> = ALL.into_iter().filter(|method| needed(method, route).is_some()).collect();
+    let names: Vec<&str> = methods.iter().map(Method::as_str).collect();
+    (!names.is_empty()).then(|| names.join(","))
+}
+
 /// Every row: method, path, role.
 #[cfg(test)]
 pub(super) fn rows() -> impl Iterator<Item = (&'static str, String, Needs)> {
     let api = TABLE.iter().map(|(method, path, needs)| (*method, format!("{API_PREFIX}{path}"), *needs));
     api.chain(BESIDE.iter().map(|(method, path, needs)| (*method, (*path).to_owned(), *needs)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_route_is_told_with_the_methods_that_it_has() {
+        assert_eq!(methods("/api/v1/pools").as_deref(), Some("GET,HEAD,POST"));
+        assert_eq!(methods("/api/v1/pools/{pool}").as_deref(), Some("GET,HEAD,DELETE"));
+        assert_eq!(methods("/metrics").as_deref(), Some("GET,HEAD"));
+        assert_eq!(methods("/api/v1/no/such"), None);
+    }
 }

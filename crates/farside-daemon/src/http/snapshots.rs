@@ -283,7 +283,7 @@ async fn create(State(site): Shared, Body(request): Body<CreateSnapshots>) -> An
         wanted
             .iter()
             .zip(&made)
-            .map(|((volume, _), s)| document(&pool, &[], volume, s))
+            .map(|((volume, _), s)| document(&pool, &keepers_of(&pool, volume)?, volume, s))
             .collect::<Result<Vec<_>, _>>()
     });
     Ok(Json(made.await?))
