@@ -17,7 +17,7 @@ NAMES = {
     "peer": ["south"],
     "host": ["web1", "n1", "n2"],
 }
-SIZES = [0, 4096, 1 << 20, 8 << 20]
+SIZES = [0, 4096, 1 << 20, 8 << 20, 8 << 20]
 
 
 @schemathesis.hook
@@ -62,6 +62,8 @@ def fill(body, path, dice):
             body[key] = [f"tank/{dice.choice(NAMES['volume'])}@{dice.choice(['s1', 's2'])}"]
         elif key == "volumes" and isinstance(value, list):
             body[key] = [f"tank/{dice.choice(NAMES['volume'])}"]
+        elif key in ("limits", "others", "link") and value and dice.random() < 0.7:
+            body[key] = type(value)()
         elif key in ("every_seconds", "rpo_seconds", "schedule", "time_zone", "retention", "from", "quota_bytes", "reserve_bytes"):
             # Of several that exclude one another most say nothing.
             if value is not None and dice.random() < 0.7:
