@@ -210,8 +210,17 @@ impl Client {
             ErrorCode::DaemonUnreachable,
             format!("the daemon at {} does not answer: {}", self.way, causes(error)),
         )
-        .hint(self.way.advice())
+        .hint(self.way.advice(is_forbidden(error)))
     }
+}
+
+/// Whether the kernel let nobody through to the daemon.
+fn is_forbidden(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut errors = std::iter::successors(Some(error), |error| error.source());
+    errors.any(|error| {
+        let io = error.downcast_ref::<std::io::Error>();
+        io.is_some_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied)
+    })
 }
 
 fn no_address() -> ErrorBody {

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
-use support::{Site, check_pool, eventually};
+use support::{Pair, Site, check_pool, eventually, status};
 
 struct Home {
     site: Site,
@@ -133,4 +133,43 @@ fn a_pool_file_that_is_moved_or_replaced_is_told_until_its_path_leads_to_it_agai
         2,
         "{told}"
     );
+}
+
+#[test]
+fn a_pool_that_was_moved_while_the_site_was_off_is_imported_where_it_is_and_nothing_else_changes() {
+    let mut pair = Pair::start();
+    pair.mirror(4 << 20);
+    pair.b.ok("mirror initialize q/v");
+    pair.b.ok("mirror set q/v --every 1h --keep last=5");
+    let before = status(&pair.b, "q/v");
+    pair.b.stop();
+    let (old, new) = (pair.root.path().join("q.pool"), pair.root.path().join("elsewhere.pool"));
+    std::fs::rename(&old, &new).unwrap();
+    pair.b.restart();
+    let b = &pair.b;
+    assert!(b.json("pool list")[0]["error"].as_str().unwrap().contains("q.pool"));
+    let import = |path: &Path| format!("pool import q --path {}", path.display());
+    // A wrong path changes nothing, and what is there at the known one is not forgotten for another.
+    b.fails(3, &import(&pair.root.path().join("nowhere.pool")));
+    assert!(b.json("pool list")[0]["path"].as_str().unwrap().ends_with("/q.pool"));
+    std::fs::write(&old, "something else").unwrap();
+    let said = b.fails(4, &import(&new));
+    assert!(
+        said.contains("is known, in") && said.contains("move") && said.contains("pool import q --path"),
+        "{said}"
+    );
+    std::fs::remove_file(&old).unwrap();
+    b.ok(&import(&new));
+    let after = status(b, "q/v");
+    for key in ["id", "schedule", "retention", "state", "current_snapshot"] {
+        assert_eq!(before[key], after[key], "{key}");
+    }
+    assert!(after["schedule"] == "every 1h" && !after["retention"].is_null(), "{after}");
+    b.ok("mirror update q/v");
+    // And it stays there.
+    pair.b.stop();
+    pair.b.restart();
+    pair.b.ok("mirror update q/v");
+    pair.b.stop();
+    check_pool(&new);
 }

@@ -39,14 +39,33 @@ impl Failure for DeviceError {
             DeviceError::Locked { .. } | DeviceError::InUse { .. } | DeviceError::Smaller { .. } => {
                 ErrorBody::new(ErrorCode::Refused, message)
             }
-            DeviceError::Open { source, .. } => match source.kind() {
-                std::io::ErrorKind::NotFound => ErrorBody::new(ErrorCode::NotFound, message),
+            DeviceError::Open { device, source } => match source.kind() {
+                std::io::ErrorKind::NotFound => {
+                    let directory = std::path::Path::new(&device).parent();
+                    let missing = directory.filter(|at| !at.as_os_str().is_empty() && !at.exists());
+                    let error = ErrorBody::new(ErrorCode::NotFound, message);
+                    match missing {
+                        Some(at) => error.hint(format!(
+                            "the directory {0} does not exist: mkdir -p {0}, and let the daemon's user write there",
+                            at.display()
+                        )),
+                        None => error,
+                    }
+                }
+                std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => {
+                    ErrorBody::new(ErrorCode::Failed, message).hint(format!(
+                        "farsided runs as user {}, who may not. Its systemd unit lets it write below /var/lib/farside \
+                         only: systemctl edit farsided, and under [Service] ReadWritePaths=DIRECTORY, or of a device \
+                         DeviceAllow=DEVICE rw",
+                        rustix::process::geteuid().as_raw()
+                    ))
+                }
                 std::io::ErrorKind::AlreadyExists => ErrorBody::new(ErrorCode::Exists, message)
                     .hint("name a file that does not exist; farside pool import takes over an existing pool"),
                 std::io::ErrorKind::FileTooLarge => {
                     ErrorBody::new(ErrorCode::Refused, message).hint(FILE_TOO_LARGE)
                 }
-                _ => ErrorBody::new(ErrorCode::Failed, message).hint("may the daemon's user open it?"),
+                _ => ErrorBody::new(ErrorCode::Failed, message),
             },
             DeviceError::Io { ref source, .. } if source.kind() == std::io::ErrorKind::FileTooLarge => {
                 ErrorBody::new(ErrorCode::Refused, message).hint(FILE_TOO_LARGE)

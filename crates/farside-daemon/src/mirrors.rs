@@ -281,14 +281,35 @@ impl Mirrors {
 
     /// The mirror whose replica is `volume`.
     pub(crate) fn mirror(&self, volume: &VolumeName) -> Result<Mirror, ErrorBody> {
-        let unknown = || {
-            ErrorBody::new(ErrorCode::NotFound, format!("no mirror has {volume} as its destination"))
-                .hint("farside mirror status shows what is there")
-        };
+        let unknown = || self.no_replica(volume);
         match self.destinations.lock().get(&volume.pool).map(Arc::clone) {
             Some(destination) => destination.mirror(volume).map_err(|_| unknown()),
             None => Err(self.parts.pools.being_opened(&volume.pool).unwrap_or_else(unknown)),
         }
+    }
+
+    /// What whoever takes a volume for a replica is told.
+    fn no_replica(&self, volume: &VolumeName) -> ErrorBody {
+        let followers = self.parts.source.destinations();
+        let replicas: Vec<String> = followers
+            .iter()
+            .filter(|known| known.source == *volume)
+            .map(|known| format!("{}:{}", peers::name_of(&self.parts.node, known.peer), known.destination))
+            .collect();
+        let Some(first) = replicas.first() else {
+            return ErrorBody::new(ErrorCode::NotFound, format!("no mirror has {volume} as its destination"))
+                .hint("farside mirror status shows what is there");
+        };
+        // A name of this site's administrator, and a volume's: neither has a blank.
+        let (site, replica) = first.split_once(':').unwrap_or(("the other site", first));
+        let which = if replicas.len() == 1 { "its replica is" } else { "its replicas are" };
+        ErrorBody::new(
+            ErrorCode::Refused,
+            format!("{volume} is the source here; {which} {}. Nothing was done", replicas.join(", ")),
+        )
+        .hint(format!(
+            "a mirror is steered where its replica is: at {site}, with {replica} in place of {volume}"
+        ))
     }
 
     /// All mirrors of both sides, by name: replicas first.
@@ -362,7 +383,7 @@ impl Mirrors {
         api::Mirror {
             state: convert::state(status.state),
             // A reason of before that the transfer goes on in spite of says less than that it stands.
-            why: stands.or_else(|| status.why.clone()).or(clocks),
+            why: stands.or_else(|| away(status, peer.as_ref())).or_else(|| status.why.clone()).or(clocks),
             lag_seconds: status.lag_seconds(now, source_ahead(peer.as_ref())),
             objective_seconds: status.objective().map(|objective| objective.as_secs_f64()),
             forecast_seconds: status.forecast.and_then(|f| f.lag).map(|lag| lag.as_secs_f64()),
@@ -497,6 +518,26 @@ impl Mirrors {
 /// be the way there and back.
 fn source_ahead(peer: Option<&PeerStatus>) -> f64 {
     peer.and_then(|peer| peer.state.clocks_apart()).unwrap_or(0.0)
+}
+
+/// That the peer is away, of a mirror that would be updated if it were not: the same words from the first moment to the last, whatever
+/// its attempts have come to.
+fn away(status: &MirrorStatus, peer: Option<&PeerStatus>) -> Option<String> {
+    use farside_mirror::State;
+    let peer = peer.filter(|peer| !peer.state.connected)?;
+    let is_due = status.relationship.schedule != Schedule::OnRequest;
+    if !is_due || !matches!(status.state, State::Mirrored | State::Queued) {
+        return None;
+    }
+    let since = match peer.state.since {
+        Some(since) => convert::time(since).strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+        None => "this daemon has started".into(),
+    };
+    let because = peers::why(peer).map(|why| format!(": {why}")).unwrap_or_default();
+    Some(format!(
+        "no session with {} since {since}{because}. The replica is unchanged, and is updated when the session is back",
+        peer.record.name
+    ))
 }
 
 /// Whether `source` is what is left of the other direction of `mirror`: no base, and nothing that anybody must decide.

@@ -184,7 +184,7 @@ impl Pools {
                  another name"
             )));
         }
-        let (attempt, _) = self.occupy(name, path)?;
+        let (attempt, _) = self.occupy(name, path, false)?;
         self.settle(name, attempt, self.make(path, size_bytes, overwrite), false, |_| {})
     }
 
@@ -268,8 +268,15 @@ impl Pools {
         look: impl FnOnce(&Pool),
     ) -> Result<Arc<Pool>, ErrorBody> {
         // One that failed before keeps its place: its mirrors and its row wait for it.
-        let (attempt, was_failed) = self.occupy(name, path)?;
-        self.settle_identified(name, attempt, self.open_from(name, path, manner), was_failed, look)
+        let (attempt, before) = self.occupy(name, path, true)?;
+        let opened =
+            self.settle_identified(name, attempt, self.open_from(name, path, manner), before.is_some(), look);
+        if let (Err(_), Some(before)) = (&opened, before)
+            && let Some(slot) = self.slots.write().get_mut(name)
+        {
+            slot.path = before;
+        }
+        opened
     }
 
     /// Opens a pool again that was taken out: whatever comes of it, it has its place again. `look` as in [`Pools::open`].
@@ -279,13 +286,13 @@ impl Pools {
         path: &str,
         look: impl FnOnce(&Pool),
     ) -> Result<Arc<Pool>, ErrorBody> {
-        let (attempt, _) = self.occupy(name, path)?;
+        let (attempt, _) = self.occupy(name, path, false)?;
         self.settle_identified(name, attempt, self.open_from(name, path, Manner::default()), true, look)
     }
 
     /// Gives a pool its place again that was taken out, without a try to open it.
     pub(crate) fn put_back_closed(&self, name: &str, path: &str, why: &str) -> Result<Arc<Pool>, ErrorBody> {
-        let (attempt, _) = self.occupy(name, path)?;
+        let (attempt, _) = self.occupy(name, path, false)?;
         self.settle(name, attempt, Err(ErrorBody::new(ErrorCode::Failed, why)), true, |_| {})
     }
 
@@ -348,9 +355,14 @@ impl Pools {
         (attempt, Content::Opening { attempt, since: Instant::now() })
     }
 
-    /// Takes the name's place, so that two requests cannot make the same pool. Answers with the number of the attempt, and whether
-    /// the place was that of a failed one.
-    fn occupy(&self, name: &str, path: &str) -> Result<(u64, bool), ErrorBody> {
+    /// Takes the name's place, so that two requests cannot make the same pool. Answers with the number of the attempt, and, if the
+    /// place was that of a failed one, where that lay. One that is gone from there may have been moved (`may_have_moved`).
+    fn occupy(
+        &self,
+        name: &str,
+        path: &str,
+        may_have_moved: bool,
+    ) -> Result<(u64, Option<String>), ErrorBody> {
         check_name_and_path(name, path)?;
         let mut slots = self.slots.write();
         match slots.get(name) {
@@ -360,18 +372,23 @@ impl Pools {
                     format!("pool {name} already exists, in {path}"),
                 ));
             }
-            Some(Slot { content: Content::Failed(_), path: known }) if known != path => {
+            Some(Slot { content: Content::Failed(_), path: known })
+                if known != path && (!may_have_moved || Path::new(known).exists()) =>
+            {
                 return Err(ErrorBody::new(
                     ErrorCode::Exists,
                     format!("pool {name} is known, in {known}, but failed"),
                 )
-                .hint("choose another name, or delete that one first"));
+                .hint(format!(
+                    "choose another name. If {path} is that pool, and what is in {known} is not: move {known} away, then \
+                     farside pool import {name} --path {path}"
+                )));
             }
             Some(Slot { content: Content::Failed(_), .. }) | None => {}
         }
         let (attempt, content) = self.attempt();
         let before = slots.insert(name.to_owned(), Slot { path: path.to_owned(), content });
-        Ok((attempt, before.is_some()))
+        Ok((attempt, before.map(|slot| slot.path)))
     }
 
     /// Fills the place, or leaves it as it was before. `look` sees the pool before anybody can use it; not one that was forgotten

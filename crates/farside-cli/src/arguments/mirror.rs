@@ -75,18 +75,21 @@ pub enum Mirror {
     },
     /// Make the first copy
     #[command(after_help = "Example:\n  farside mirror initialize q/db")]
+    #[command(aliases = ["init", "initialise"])]
     Initialize(TransferArguments),
     /// Bring the replica up to the source's state of this moment
     #[command(after_help = "Examples:\n  farside mirror update q/db\n  farside mirror update q/db --no-wait")]
     Update(TransferArguments),
     /// Start no more transfers until resume; a running one finishes
     #[command(after_help = "Example:\n  farside mirror quiesce q/db")]
+    #[command(aliases = ["pause", "stop"])]
     Quiesce {
         /// POOL/VOL here
         volume: VolumeName,
     },
     /// Start transfers again
     #[command(after_help = "Example:\n  farside mirror resume q/db")]
+    #[command(alias = "start")]
     Resume {
         /// POOL/VOL here
         volume: VolumeName,
@@ -183,9 +186,13 @@ pub enum Mirror {
     },
     /// Show mirrors: state, lag, running transfer
     #[command(after_help = "Examples:\n  farside mirror status\n  farside mirror status q/db --json")]
+    #[command(aliases = ["ls", "list"])]
     Status {
         /// POOL/VOL here
         volume: Option<VolumeName>,
+        /// Directions that sleep, too: a replica that was broken off and is followed by others since
+        #[arg(long)]
+        all: bool,
     },
     /// Say in one line whether replicas are near enough; the exit status is 1 if one is not
     #[command(
@@ -245,6 +252,7 @@ pub enum Mirror {
     },
     /// End the mirror and keep the volume
     #[command(after_help = "Example:\n  farside mirror delete q/db --yes")]
+    #[command(aliases = ["rm", "remove"])]
     Delete {
         /// POOL/VOL here
         volume: VolumeName,

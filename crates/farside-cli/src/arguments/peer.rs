@@ -50,6 +50,7 @@ pub enum Peer {
     },
     /// List peers
     #[command(after_help = "Example:\n  farside peer list --json")]
+    #[command(alias = "ls")]
     List,
     /// Show one peer and its rights
     #[command(after_help = "Example:\n  farside peer status siteA")]
@@ -107,6 +108,7 @@ pub enum Peer {
     #[command(
         after_help = "Examples:\n  farside peer remove siteA --plan\n  farside peer remove siteA --yes"
     )]
+    #[command(aliases = ["rm", "delete"])]
     Remove {
         /// The peer
         #[arg(value_parser = parse_label)]

@@ -88,6 +88,7 @@ pub enum Pool {
     },
     /// List pools
     #[command(after_help = "Example:\n  farside pool list --json")]
+    #[command(alias = "ls")]
     List,
     /// Show one pool, or all
     #[command(after_help = "Example:\n  farside pool status p")]
@@ -158,6 +159,7 @@ pub enum Pool {
     },
     /// Delete a pool and everything in it
     #[command(after_help = "Examples:\n  farside pool delete p --plan\n  farside pool delete p --yes")]
+    #[command(aliases = ["rm", "remove"])]
     Delete {
         /// The pool
         #[arg(value_parser = parse_label)]

@@ -21,6 +21,7 @@ pub enum Snapshot {
     },
     /// List the snapshots of one volume, or of all
     #[command(after_help = "Example:\n  farside snapshot list p/db --json")]
+    #[command(alias = "ls")]
     List {
         /// POOL/VOL
         volume: Option<VolumeName>,
@@ -38,6 +39,7 @@ pub enum Snapshot {
     #[command(
         after_help = "Examples:\n  farside snapshot delete p/db@monday --plan\n  farside snapshot delete p/db@monday --yes"
     )]
+    #[command(aliases = ["rm", "remove"])]
     Delete {
         /// POOL/VOL@SNAP
         name: SnapshotName,

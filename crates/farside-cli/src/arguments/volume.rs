@@ -75,6 +75,7 @@ pub enum Volume {
     },
     /// List volumes
     #[command(after_help = "Example:\n  farside volume list --json")]
+    #[command(alias = "ls")]
     List {
         /// Only volumes of this pool
         #[arg(value_parser = parse_label)]
@@ -116,6 +117,7 @@ pub enum Volume {
     #[command(
         after_help = "Examples:\n  farside volume delete p/db --plan\n  farside volume delete p/db --yes"
     )]
+    #[command(aliases = ["rm", "remove"])]
     Delete {
         /// POOL/VOL
         name: VolumeName,

@@ -61,8 +61,11 @@ impl fmt::Display for Way {
 
 impl Way {
     /// What to look at when the daemon does not answer.
-    pub(super) fn advice(&self) -> &'static str {
+    pub(super) fn advice(&self, is_forbidden: bool) -> &'static str {
         match self {
+            Way::Socket(_) if is_forbidden => {
+                "the socket is for root and the group farside: is your user in it (id)? usermod -aG farside USER, then log in anew"
+            }
             Way::Socket(_) => {
                 "is farsided running? name its directory with --data-dir DIR, or its socket with --socket PATH or FARSIDE_SOCKET"
             }

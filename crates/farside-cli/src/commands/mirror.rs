@@ -9,8 +9,8 @@ mod levels;
 
 use farside_api::{
     BreakMirror, CreateMirror, ErrorBody, ErrorCode, LogLine, Mirror, MirrorDestination, MirrorLink,
-    MirrorState, Operation, OperationKind, OperationState, RequestedBy, ResyncMirror, SetMirror, SourceHeard,
-    StartTransfer, Throttle, TransferRecord,
+    MirrorState, Operation, OperationKind, OperationState, RequestedBy, ResyncMirror, Role, SetMirror,
+    SourceHeard, StartTransfer, Throttle, TransferRecord,
 };
 use reqwest::Method;
 
@@ -143,16 +143,31 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
                 None => group::drill::run(&context, arguments).await,
             };
         }
-        Verb::Status { volume: None } => {
+        Verb::Status { volume: None, all } => {
             let mirrors: Vec<Mirror> = context.client.get(&["mirrors"]).await?;
-            context.show(&mirrors, |mirrors| listing(mirrors));
+            context.show(&mirrors, |mirrors| {
+                let shown: Vec<Mirror> =
+                    if all { mirrors.to_vec() } else { awake(mirrors).into_iter().cloned().collect() };
+                let asleep = mirrors.len() - shown.len();
+                let note = match asleep {
+                    0 => String::new(),
+                    1 => "one direction that is kept for the way back is not shown; --all shows it\n".into(),
+                    _ => format!(
+                        "{asleep} directions that are kept for the way back are not shown; --all shows them\n"
+                    ),
+                };
+                listing(&shown) + &note
+            });
         }
-        Verb::Status { volume: Some(volume) } => {
+        Verb::Status { volume: Some(volume), all } => {
             // One document shape with or without a volume: a list.
             let query = [("volume", volume.to_string())];
             let query = query.each_ref().map(|(name, value)| (*name, value.as_str()));
             let mirrors: Vec<Mirror> = context.client.get_with(&["mirrors"], &query).await?;
-            context.show(&mirrors, |mirrors| mirrors.iter().map(detail).collect::<Vec<_>>().join("\n"));
+            context.show(&mirrors, |mirrors| {
+                let shown = if all { mirrors.iter().collect() } else { awake(mirrors) };
+                shown.into_iter().map(detail).collect::<Vec<_>>().join("\n")
+            });
         }
         Verb::Check { volumes, max_lag } => {
             let mirrors: Vec<Mirror> = context.client.get(&["mirrors"]).await?;
@@ -271,7 +286,7 @@ async fn advise_schedule(context: &Context, volume: &VolumeName) {
     let Ok(mirrors) = context.client.get_with::<Vec<Mirror>>(&["mirrors"], &[("volume", &name)]).await else {
         return;
     };
-    let follower = mirrors.iter().find(|m| m.role == farside_api::Role::Destination);
+    let follower = mirrors.iter().find(|m| m.role == Role::Destination);
     if follower.is_some_and(|m| m.schedule.is_none()) {
         print(&format!(
             "{name} has no schedule: it is updated only when you ask; farside mirror set {name} --every 10s gives it one\n"
@@ -316,6 +331,21 @@ fn name_of(value: &impl serde::Serialize) -> String {
     }
 }
 
+/// Without the directions that sleep: a volume that was a replica, was broken off, and is a source that others follow now. What is
+/// kept of its first direction is the way back; nothing is wrong with it.
+pub(super) fn awake(mirrors: &[Mirror]) -> Vec<&Mirror> {
+    let sleeps = |m: &Mirror| {
+        let lives = |other: &Mirror| {
+            other.name == m.name
+                && other.role == Role::Source
+                && other.overtaken.is_none()
+                && other.state != MirrorState::BrokenOff
+        };
+        m.role == Role::Destination && m.state == MirrorState::BrokenOff && mirrors.iter().any(lives)
+    };
+    mirrors.iter().filter(|m| !sleeps(m)).collect()
+}
+
 fn listing(mirrors: &[Mirror]) -> String {
     let columns = [
         Column::Left("name"),
@@ -331,7 +361,7 @@ fn listing(mirrors: &[Mirror]) -> String {
         vec![
             m.name.clone(),
             name_of(&m.role),
-            if m.role == farside_api::Role::Destination { m.source.clone() } else { m.destination.clone() },
+            if m.role == Role::Destination { m.source.clone() } else { m.destination.clone() },
             state(m),
             or_dash(m.lag_seconds, duration),
             or_dash(m.current_snapshot.clone(), |s| s),

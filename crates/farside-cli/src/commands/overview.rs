@@ -37,9 +37,8 @@ struct Rates {
 
 pub(super) async fn status(context: Context) -> Result<(), ErrorBody> {
     let overview = look(&context).await?;
-    let (_, columns) = Term::stdout().size_checked().unwrap_or(SIZE_DEFAULT);
-    context
-        .show(&overview, |overview| page(overview, None, usize::MAX, usize::from(columns)).join("\n") + "\n");
+    // Whole lines: why something is wrong stands at their end.
+    context.show(&overview, |overview| page(overview, None, usize::MAX, usize::MAX).join("\n") + "\n");
     Ok(())
 }
 
@@ -199,7 +198,7 @@ impl Row {
 
 /// The most urgent first.
 fn mirror_rows(mirrors: &[Mirror]) -> Vec<Row> {
-    let mut rows: Vec<Row> = mirrors.iter().map(mirror_row).collect();
+    let mut rows: Vec<Row> = super::mirror::awake(mirrors).into_iter().map(mirror_row).collect();
     rows.sort_by(|a, b| b.urgency.total_cmp(&a.urgency).then_with(|| a.name.cmp(&b.name)));
     rows
 }

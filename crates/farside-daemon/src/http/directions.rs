@@ -123,7 +123,14 @@ fn from(site: &Site, volume: &VolumeName, named: Option<String>) -> Result<From,
         return Ok(From { peer, source, name, is_named: true });
     }
     let mirror = site.mirrors.mirror(volume).map_err(|error| {
-        error.hint(format!("name the volume to follow: farside mirror resync {volume} --from PEER:POOL/VOL"))
+        let named = format!("farside mirror resync {volume} --from PEER:POOL/VOL");
+        // Of a source that lives nobody asks this; of one that was overtaken it is the way back.
+        let is_source = error.code == ErrorCode::Refused;
+        error.hint(if is_source {
+            format!("if the other site has taken over, and this volume shall follow it: {named}")
+        } else {
+            format!("name the volume to follow: {named}")
+        })
     })?;
     let known = mirror.status().relationship;
     let name = format!("{}:{}", peers::name_of(&site.node, known.peer), known.source);

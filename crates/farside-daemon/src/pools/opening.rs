@@ -98,7 +98,7 @@ impl Pools {
     ) -> Vec<Result<Opening, ErrorBody>> {
         let turns = Arc::new(Turns { known: Mutex::new(vec![false; known.len()]), changed: Condvar::new() });
         let begin = |(at, (name, path)): (usize, (String, String))| {
-            let (attempt, _) = self.occupy(&name, &path).inspect_err(|_| turns.done(at))?;
+            let (attempt, _) = self.occupy(&name, &path, false).inspect_err(|_| turns.done(at))?;
             let (answer, outcome) = oneshot::channel();
             let (pools, order, of, from) = (Arc::clone(self), Arc::clone(&turns), name.clone(), path.clone());
             let open = move || {
@@ -297,7 +297,7 @@ mod tests {
         pools().create("p", path, Some(SIZE), false).unwrap();
         let pools = pools();
         // Its device answers only later.
-        let (attempt, _) = pools.occupy("p", path).unwrap();
+        let (attempt, _) = pools.occupy("p", path, false).unwrap();
         assert_eq!(pools.list()[0].state, PoolState::Opening);
         assert!(pools.get("p").err().unwrap().message.contains("being opened"));
         assert!(pools.begin_reopening("p").err().unwrap().message.contains("being opened"));

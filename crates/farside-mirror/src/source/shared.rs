@@ -64,7 +64,8 @@ impl Shared {
         }
         let message = format!(
             "the source does not allow the asking site to read {volume}. No replica was changed. At the source: \
-             farside peer allow NAME_OF_THE_ASKING_SITE {volume}"
+             farside peer allow {} {volume}",
+            self.name_of(peer)
         );
         Err(refusal("forbidden", message))
     }

@@ -119,8 +119,8 @@ impl Shared {
                 if !self.registry.rights.may_reverse(peer, &volume) {
                     let message = format!(
                         "the source does not allow {volume} to become a replica of the asking site. No role changed. \
-                         At the source: farside peer allow NAME_OF_THE_ASKING_SITE {volume} --reverse (and --fence, \
-                         if it is set)"
+                         At the source: farside peer allow {} {volume} --reverse (and --fence, if it is set)",
+                        self.name_of(peer)
                     );
                     return Err(refusal("forbidden", message));
                 }

@@ -127,7 +127,7 @@ pub(crate) struct Overtaker {
 }
 
 impl Shared {
-    fn name_of(&self, peer: PeerId) -> String {
+    pub(super) fn name_of(&self, peer: PeerId) -> String {
         let named = self.reversal().and_then(|reversal| reversal.name_of(peer));
         named.unwrap_or_else(|| format!("{peer:?}"))
     }
