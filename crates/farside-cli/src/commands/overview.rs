@@ -135,12 +135,15 @@ fn page(overview: &Overview, rates: Option<Rates>, lines: usize, columns: usize)
 fn head(overview: &Overview) -> String {
     let Overview { site, peers, mirrors, .. } = overview;
     let connected = peers.iter().filter(|peer| peer.state == PeerState::Connected).count();
-    let replicas = mirrors.iter().filter(|mirror| mirror.role == Role::Destination).count();
+    let awake = super::mirror::awake(mirrors);
+    let replicas = awake.iter().filter(|mirror| mirror.role == Role::Destination).count();
+    let of = |count: usize, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
     format!(
-        "{}   {connected} of {} peers   {replicas} replicas, {} originals   transfers {} of {}, {} wait",
+        "{}   {connected} of {}   {}, {}   transfers {} of {}, {} wait",
         site.name,
-        peers.len(),
-        mirrors.len() - replicas,
+        of(peers.len(), "peer"),
+        of(replicas, "replica"),
+        of(awake.len() - replicas, "original"),
         site.transfers_under_way,
         site.transfer_size,
         site.transfers_waiting
@@ -152,8 +155,11 @@ fn pool_line(pool: &Pool) -> String {
     match (pool.size_bytes, pool.used_bytes, &pool.error) {
         (Some(all), Some(used), None) => {
             let percent = (used as f64 * 100.0 / all.max(1) as f64).round();
-            let volumes = pool.volumes.unwrap_or_default();
-            format!("pool {name}: {} of {} used ({percent:.0} %), {volumes} volumes", size(used), size(all))
+            let volumes = match pool.volumes.unwrap_or_default() {
+                1 => "1 volume".to_owned(),
+                volumes => format!("{volumes} volumes"),
+            };
+            format!("pool {name}: {} of {} used ({percent:.0} %), {volumes}", size(used), size(all))
         }
         (_, _, error) => format!("pool {name}: {}", error.clone().unwrap_or_else(|| "not open".into())),
     }
