@@ -53,6 +53,8 @@ fn a_group_is_updated_tried_and_taken_over_as_of_one_moment() {
     // First copies are of different moments.
     assert!(b.fails(4, "mirror break --group shop --yes").contains("no snapshot of one moment"));
     assert!(b.fails(3, "mirror break --group other --yes").contains("--group"));
+    let said = a.fails(4, "mirror update p/data");
+    assert!(said.contains("p/data is the source here; its replica is b:q/data"), "{said}");
     b.fails(2, "mirror break q/data --group shop");
     b.fails(2, "mirror swap");
     b.fails(2, "snapshot rollback --group shop");
@@ -142,6 +144,11 @@ fn a_group_turns_round_and_back() {
     a.ok("mirror swap --group shop --yes");
     write(a, "p", 8);
     eventually("and back", || stamps(b, "q") == [8, 8]);
+    // The direction that sleeps at the source is nobody's business now.
+    let said = a.fails(4, "mirror update p/log");
+    assert!(said.contains("p/log is the source here; its replica is b:q/log") && said.contains("at b"), "{said}");
+    assert!(!a.ok("mirror status").contains("broken-off") && a.ok("mirror status --all").contains("broken-off"));
+    assert!(!a.ok("mirror status p/log").contains("broken-off") && !a.ok("status").contains("broken-off"));
 }
 
 #[test]

@@ -288,14 +288,22 @@ impl Mirrors {
         }
     }
 
+    /// The mirror of a replica that is to be updated or paused: not a direction that sleeps, of a volume that lives as a source and
+    /// is followed. What can be done about that one is to resync, set or delete it.
+    pub(crate) fn awake(&self, volume: &VolumeName) -> Result<Mirror, ErrorBody> {
+        let mirror = self.mirror(volume)?;
+        let status = mirror.status();
+        let of = &status.relationship;
+        let follower = format!("{}:{}", peers::name_of(&self.parts.node, of.peer), of.source);
+        if status.state == farside_mirror::State::BrokenOff && self.is_followed_by(volume, &follower) {
+            return Err(self.no_replica(volume));
+        }
+        Ok(mirror)
+    }
+
     /// What whoever takes a volume for a replica is told.
     fn no_replica(&self, volume: &VolumeName) -> ErrorBody {
-        let followers = self.parts.source.destinations();
-        let replicas: Vec<String> = followers
-            .iter()
-            .filter(|known| known.source == *volume)
-            .map(|known| format!("{}:{}", peers::name_of(&self.parts.node, known.peer), known.destination))
-            .collect();
+        let replicas = self.mirrored_by(volume);
         let Some(first) = replicas.first() else {
             return ErrorBody::new(ErrorCode::NotFound, format!("no mirror has {volume} as its destination"))
                 .hint("farside mirror status shows what is there");

@@ -330,7 +330,7 @@ async fn transfer(
     request: StartTransfer,
 ) -> Answer<Operation> {
     let patience = patience(request.timeout_seconds)?;
-    let mirror = site.mirrors.mirror(&volume)?;
+    let mirror = site.mirrors.awake(&volume)?;
     let subject = Subject { volume, peer: mirror.status().relationship.peer, kind };
     let accepted = async {
         let asked = match kind {
@@ -349,7 +349,7 @@ async fn transfer(
 /// Holds the updates of a mirror.
 #[utoipa::path(post, path = "/mirrors/{pool}/{volume}/quiesce", responses((status = 200, body = Mirror)))]
 async fn quiesce(State(site): Shared, Path((pool, volume)): OneMirror) -> Answer<Mirror> {
-    let mirror = site.mirrors.mirror(&name_of(pool, volume)?)?;
+    let mirror = site.mirrors.awake(&name_of(pool, volume)?)?;
     mirror.quiesce().await?;
     Ok(Json(site.mirrors.document(&mirror.status(), site.clock.now())))
 }
@@ -357,7 +357,7 @@ async fn quiesce(State(site): Shared, Path((pool, volume)): OneMirror) -> Answer
 /// Lets the updates of a mirror go on.
 #[utoipa::path(post, path = "/mirrors/{pool}/{volume}/resume", responses((status = 200, body = Mirror)))]
 async fn resume(State(site): Shared, Path((pool, volume)): OneMirror) -> Answer<Mirror> {
-    let mirror = site.mirrors.mirror(&name_of(pool, volume)?)?;
+    let mirror = site.mirrors.awake(&name_of(pool, volume)?)?;
     mirror.resume().await?;
     Ok(Json(site.mirrors.document(&mirror.status(), site.clock.now())))
 }
@@ -365,7 +365,7 @@ async fn resume(State(site): Shared, Path((pool, volume)): OneMirror) -> Answer<
 /// Cuts the transfer that is under way.
 #[utoipa::path(post, path = "/mirrors/{pool}/{volume}/abort", responses((status = 200, body = Mirror)))]
 async fn abort(State(site): Shared, Path((pool, volume)): OneMirror) -> Answer<Mirror> {
-    let mirror = site.mirrors.mirror(&name_of(pool, volume)?)?;
+    let mirror = site.mirrors.awake(&name_of(pool, volume)?)?;
     mirror.abort().await?;
     Ok(Json(site.mirrors.document(&mirror.status(), site.clock.now())))
 }
