@@ -146,8 +146,13 @@ fn a_group_turns_round_and_back() {
     eventually("and back", || stamps(b, "q") == [8, 8]);
     // The direction that sleeps at the source is nobody's business now.
     let said = a.fails(4, "mirror update p/log");
-    assert!(said.contains("p/log is the source here; its replica is b:q/log") && said.contains("at b"), "{said}");
-    assert!(!a.ok("mirror status").contains("broken-off") && a.ok("mirror status --all").contains("broken-off"));
+    assert!(
+        said.contains("p/log is the source here; its replica is b:q/log") && said.contains("at b"),
+        "{said}"
+    );
+    assert!(
+        !a.ok("mirror status").contains("broken-off") && a.ok("mirror status --all").contains("broken-off")
+    );
     assert!(!a.ok("mirror status p/log").contains("broken-off") && !a.ok("status").contains("broken-off"));
 }
 

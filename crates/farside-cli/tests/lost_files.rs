@@ -161,7 +161,7 @@ fn a_pool_that_was_moved_while_the_site_was_off_is_imported_where_it_is_and_noth
     std::fs::remove_file(&old).unwrap();
     b.ok(&import(&new));
     let after = status(b, "q/v");
-    for key in ["id", "schedule", "retention", "state", "current_snapshot"] {
+    for key in ["id", "schedule", "retention", "source"] {
         assert_eq!(before[key], after[key], "{key}");
     }
     assert!(after["schedule"] == "every 1h" && !after["retention"].is_null(), "{after}");

@@ -7,6 +7,8 @@ pub(super) mod group;
 mod import;
 mod levels;
 
+use std::collections::HashSet;
+
 use farside_api::{
     BreakMirror, CreateMirror, ErrorBody, ErrorCode, LogLine, Mirror, MirrorDestination, MirrorLink,
     MirrorState, Operation, OperationKind, OperationState, RequestedBy, ResyncMirror, Role, SetMirror,
@@ -334,14 +336,11 @@ fn name_of(value: &impl serde::Serialize) -> String {
 /// Without the directions that sleep: a volume that was a replica, was broken off, and is a source that others follow now. What is
 /// kept of its first direction is the way back; nothing is wrong with it.
 pub(super) fn awake(mirrors: &[Mirror]) -> Vec<&Mirror> {
+    let lives =
+        |m: &&Mirror| m.role == Role::Source && m.overtaken.is_none() && m.state != MirrorState::BrokenOff;
+    let living: HashSet<&str> = mirrors.iter().filter(lives).map(|m| m.name.as_str()).collect();
     let sleeps = |m: &Mirror| {
-        let lives = |other: &Mirror| {
-            other.name == m.name
-                && other.role == Role::Source
-                && other.overtaken.is_none()
-                && other.state != MirrorState::BrokenOff
-        };
-        m.role == Role::Destination && m.state == MirrorState::BrokenOff && mirrors.iter().any(lives)
+        m.role == Role::Destination && m.state == MirrorState::BrokenOff && living.contains(m.name.as_str())
     };
     mirrors.iter().filter(|m| !sleeps(m)).collect()
 }

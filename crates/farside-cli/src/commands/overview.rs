@@ -139,9 +139,9 @@ fn head(overview: &Overview) -> String {
     let replicas = awake.iter().filter(|mirror| mirror.role == Role::Destination).count();
     let of = |count: usize, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
     format!(
-        "{}   {connected} of {}   {}, {}   transfers {} of {}, {} wait",
+        "{}   {connected} of {} peers   {}, {}   transfers {} of {}, {} wait",
         site.name,
-        of(peers.len(), "peer"),
+        peers.len(),
         of(replicas, "replica"),
         of(awake.len() - replicas, "original"),
         site.transfers_under_way,
