@@ -147,10 +147,8 @@ fn allowed_peer(site: &Site, peer: PeerId, request: &Request) -> Result<Principa
     // From one peer to the next: who asks would be said by somebody whom this site does not know.
     // And it has no session here that it could end.
     match route_of(request) {
-        route @ Some(SITES | THROUGH) => check_role(route, None, principal),
-        route @ Some("/api/v1/session") if request.method() != Method::GET => {
-            check_role(route, None, principal)
-        }
+        Some(SITES | THROUGH) => Err(not_served()),
+        Some("/api/v1/session") if request.method() != Method::GET => Err(not_served()),
         route => check_role(route, route.and_then(|route| needed(request.method(), route)), principal),
     }
 }
@@ -184,11 +182,16 @@ fn check_role(route: Option<&str>, needs: Option<Needs>, principal: Principal) -
             reason: NO_SUCH_METHOD,
             body: ErrorBody::new(ErrorCode::WrongUsage, "there is no such method"),
         }),
-        None => Err(Refusal {
-            reason: "route",
-            body: ErrorBody::new(ErrorCode::Forbidden, "this is not served over the network")
-                .hint("ask it at the site itself, by the control socket"),
-        }),
+        None => Err(not_served()),
+    }
+}
+
+/// It is for the control socket alone.
+fn not_served() -> Refusal {
+    Refusal {
+        reason: "route",
+        body: ErrorBody::new(ErrorCode::Forbidden, "this is not served over the network")
+            .hint("ask it at the site itself, by the control socket"),
     }
 }
 
