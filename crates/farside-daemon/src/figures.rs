@@ -2,11 +2,13 @@
 //!
 //! What hosts write meanwhile may be counted or not: a figure is of about now.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use farside_platform::BLOCK_BYTES;
 use farside_store::{DifferenceKind, Pool, SnapshotStatus, StoreError, Version};
+use parking_lot::Mutex;
 use uuid::Uuid;
 
 /// How long a plan may count. A volume of many terabytes whose every leaf changed takes longer; then the plan says that
@@ -17,6 +19,55 @@ const COUNT_MAX: Duration = Duration::from_secs(10);
 /// if it is not cached. What is not counted by then is listed without the figure.
 pub(crate) const LISTING_MAX: Duration = Duration::from_secs(2);
 
+/// What takes longer to count is remembered: lists are asked for again and again, and a volume of terabytes changes little meanwhile.
+const REMEMBERED_FROM: Duration = Duration::from_millis(5);
+/// For so many times as long as the counting took, so that counting takes a four hundredth of a processor at most…
+const REMEMBERED_TIMES: u32 = 400;
+/// …and no longer than this.
+const REMEMBERED_MAX: Duration = Duration::from_secs(60);
+/// So many figures; then all are forgotten.
+const REMEMBERED_COUNT: usize = 16_384;
+
+/// What a figure is of.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Of {
+    pool: Uuid,
+    volume: String,
+    /// None: what hosts see.
+    snapshot: Option<Uuid>,
+    /// What it holds alone, not what it refers to.
+    is_alone: bool,
+}
+
+/// Figures of listings that took long to count. Those that could not be counted in time are among them.
+#[derive(Debug, Default)]
+pub(crate) struct Remembered {
+    until: Mutex<HashMap<Of, (Option<u64>, Instant)>>,
+}
+
+impl Remembered {
+    fn or_count<E>(&self, of: Of, count: impl FnOnce() -> Result<Option<u64>, E>) -> Result<Option<u64>, E> {
+        let now = Instant::now();
+        if let Some((figure, until)) = self.until.lock().get(&of)
+            && now < *until
+        {
+            return Ok(*figure);
+        }
+        let figure = count()?;
+        let took = now.elapsed();
+        // Where the others of a list had used up the time, the next question may have more of it.
+        if took >= REMEMBERED_FROM && (figure.is_some() || took >= LISTING_MAX / 2) {
+            let mut known = self.until.lock();
+            if known.len() >= REMEMBERED_COUNT {
+                known.clear();
+            }
+            let holds = took.saturating_mul(REMEMBERED_TIMES).min(REMEMBERED_MAX);
+            known.insert(of, (figure, Instant::now() + holds));
+        }
+        Ok(figure)
+    }
+}
+
 /// Ranges of blocks with other data, `[first, end)`, in ascending order.
 type Ranges = Box<dyn Iterator<Item = Result<(u64, u64), StoreError>>>;
 
@@ -25,21 +76,43 @@ pub(crate) struct Counter {
     pool: Arc<Pool>,
     volume: String,
     until: Instant,
+    /// A listing's; a plan counts anew.
+    remembered: Option<Arc<Remembered>>,
 }
 
 impl Counter {
     pub(crate) fn new(pool: Arc<Pool>, volume: &str) -> Counter {
-        Counter::until(pool, volume, Instant::now() + COUNT_MAX)
+        Counter { pool, volume: volume.to_owned(), until: Instant::now() + COUNT_MAX, remembered: None }
     }
 
     /// For a listing, whose counters share the moment at which they give up.
-    pub(crate) fn until(pool: Arc<Pool>, volume: &str, until: Instant) -> Counter {
-        Counter { pool, volume: volume.to_owned(), until }
+    pub(crate) fn until(
+        pool: Arc<Pool>,
+        volume: &str,
+        until: Instant,
+        remembered: &Arc<Remembered>,
+    ) -> Counter {
+        Counter { pool, volume: volume.to_owned(), until, remembered: Some(Arc::clone(remembered)) }
+    }
+
+    fn or_remembered(
+        &self,
+        snapshot: Option<Uuid>,
+        is_alone: bool,
+        count: impl FnOnce() -> Result<Option<u64>, StoreError>,
+    ) -> Result<Option<u64>, StoreError> {
+        let Some(remembered) = &self.remembered else { return count() };
+        let of = Of { pool: self.pool.status().id, volume: self.volume.clone(), snapshot, is_alone };
+        remembered.or_count(of, count)
     }
 
     /// Bytes of data that `version` refers to, whoever else does.
     pub(crate) fn referenced(&self, version: Version) -> Result<Option<u64>, StoreError> {
-        self.sum(self.data(None, version)?)
+        let snapshot = match version {
+            Version::Head => None,
+            Version::Snapshot(snapshot) => Some(snapshot),
+        };
+        self.or_remembered(snapshot, false, || self.sum(self.data(None, version)?))
     }
 
     /// Bytes in which `newer` differs from `older`, holes included. None: not counted in time.
@@ -57,10 +130,13 @@ impl Counter {
     /// Bytes of data that only `snapshot` holds, at most: what its nearest neighbours hold at the same places is not
     /// counted, what only a version further away holds is.
     pub(crate) fn only_in(&self, snapshot: Uuid) -> Result<Option<u64>, StoreError> {
-        let all = self.pool.snapshots(&self.volume)?;
-        let neighbours = neighbours(&all, snapshot);
-        let ranges = neighbours.into_iter().map(|other| self.data(Some(other), Version::Snapshot(snapshot)));
-        self.sum(common(ranges.collect::<Result<Vec<_>, _>>()?))
+        self.or_remembered(Some(snapshot), true, || {
+            let all = self.pool.snapshots(&self.volume)?;
+            let neighbours = neighbours(&all, snapshot);
+            let ranges =
+                neighbours.into_iter().map(|other| self.data(Some(other), Version::Snapshot(snapshot)));
+            self.sum(common(ranges.collect::<Result<Vec<_>, _>>()?))
+        })
     }
 
     /// Bytes of data that lie past `size_bytes` in what hosts see, and in no snapshot of the main line.
@@ -226,6 +302,31 @@ mod tests {
     }
 
     #[test]
+    fn what_took_long_to_count_holds_for_a_while_and_what_did_not_is_counted_anew() {
+        let remembered = Remembered::default();
+        let of =
+            |volume: &str| Of { pool: Uuid::nil(), volume: volume.into(), snapshot: None, is_alone: false };
+        let ask = |volume: &str, figure, takes| {
+            let count = || {
+                std::thread::sleep(takes);
+                Ok::<_, ()>(figure)
+            };
+            remembered.or_count(of(volume), count).unwrap()
+        };
+        assert_eq!(ask("quick", Some(1), Duration::ZERO), Some(1));
+        assert_eq!(ask("quick", Some(2), Duration::ZERO), Some(2));
+        assert_eq!(ask("slow", Some(1), 4 * REMEMBERED_FROM), Some(1));
+        assert_eq!(ask("slow", Some(2), Duration::ZERO), Some(1));
+        assert_eq!(ask("cut off", None, 4 * REMEMBERED_FROM), None);
+        assert_eq!(ask("cut off", Some(1), Duration::ZERO), Some(1));
+        for number in 0..REMEMBERED_COUNT {
+            remembered.until.lock().insert(of(&number.to_string()), (None, Instant::now()));
+        }
+        ask("one more", Some(1), 4 * REMEMBERED_FROM);
+        assert_eq!(remembered.until.lock().len(), 1, "no more than so many");
+    }
+
+    #[test]
     fn figures_of_snapshots_and_of_the_head() {
         let bench = Bench::new();
         bench.block(0, 1);
@@ -266,7 +367,7 @@ mod tests {
         let bench = Bench::new();
         bench.block(0, 1);
         let past = Instant::now() - Duration::from_secs(1);
-        let counter = Counter::until(Arc::clone(&bench.pool), "v", past);
+        let counter = Counter::until(Arc::clone(&bench.pool), "v", past, &Arc::default());
         assert_eq!(counter.everything().unwrap(), None);
         assert_eq!(counter.referenced(Version::Head).unwrap(), None);
     }

@@ -388,6 +388,7 @@ pub(crate) async fn start(
         blocking,
         streams: Blocking::default(),
         metrics,
+        figures: Arc::default(),
         scrubs: Arc::new(scrubs),
         dedups: Arc::new(dedups),
         snapshot_schedules,

@@ -18,6 +18,7 @@ use crate::delays::Delays;
 use crate::drills::Drills;
 use crate::events::Events;
 use crate::exports::Exports;
+use crate::figures::Remembered;
 use crate::hosts::Hosts;
 use crate::logging::Log;
 use crate::metrics::Metrics;
@@ -52,6 +53,8 @@ pub(crate) struct Site {
     pub(crate) pool_lock: tokio::sync::Mutex<()>,
     /// Storage.
     pub(crate) pools: Arc<Pools>,
+    /// How much volumes and snapshots hold, as it was counted for lists.
+    pub(crate) figures: Arc<Remembered>,
     /// What reads pools as a whole.
     pub(crate) scrubs: Arc<Scrubs>,
     /// What has equal blocks of volumes lie at one place.

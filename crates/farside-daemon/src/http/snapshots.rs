@@ -32,7 +32,7 @@ use super::plan::{Answered, Outcome, Planned};
 use super::volumes::{clones_of, count, name_of, parse};
 use crate::convert;
 use crate::failure::Failure;
-use crate::figures::{Counter, LISTING_MAX};
+use crate::figures::{Counter, LISTING_MAX, Remembered};
 use crate::plans::{self, RollbackFacts};
 use crate::site::Site;
 
@@ -61,14 +61,14 @@ pub(super) fn routes() -> Routes {
 /// In pages they are sorted by volume, oldest first.
 #[utoipa::path(get, path = "/snapshots", params(Wanted), responses((status = 200, body = Vec<Snapshot>)))]
 async fn list_all(State(site): Shared, Query(wanted): Query<Wanted>) -> Result<Page<Snapshot>, ApiError> {
-    let pools = site.pools.open_pools();
+    let (pools, remembered) = (site.pools.open_pools(), Arc::clone(&site.figures));
     let all = site.blocking.run(move || {
         let of_pool = |(pool_name, pool): &(String, Arc<Pool>)| {
             let name = |volume| VolumeName { pool: pool_name.clone(), volume };
             let volumes = pool.volumes().into_iter().map(|volume| (Arc::clone(pool), name(volume.name)));
             volumes.collect::<Vec<_>>()
         };
-        listed(&pools.iter().flat_map(of_pool).collect::<Vec<_>>(), &wanted)
+        listed(&pools.iter().flat_map(of_pool).collect::<Vec<_>>(), &wanted, &remembered)
     });
     Ok(all.await?)
 }
@@ -88,27 +88,31 @@ async fn list(
     Query(wanted): Query<Wanted>,
 ) -> Result<Page<Snapshot>, ApiError> {
     let name = name_of(pool, volume)?;
-    let pool = site.pools.get(&name.pool)?;
+    let (pool, remembered) = (site.pools.get(&name.pool)?, Arc::clone(&site.figures));
     let page = site.blocking.run(move || {
         // A volume that is not there has no empty list.
         pool.volume(&name.volume).map_err(Failure::into_error_body)?;
-        listed(&[(pool, name)], &wanted)
+        listed(&[(pool, name)], &wanted, &remembered)
     });
     Ok(page.await?)
 }
 
 /// The snapshots of these volumes that are on a page, with what each refers to and holds alone as far as that can be counted soon.
-fn listed(volumes: &[(Arc<Pool>, VolumeName)], wanted: &Wanted) -> Result<Page<Snapshot>, ErrorBody> {
+fn listed(
+    volumes: &[(Arc<Pool>, VolumeName)],
+    wanted: &Wanted,
+    remembered: &Arc<Remembered>,
+) -> Result<Page<Snapshot>, ErrorBody> {
     let until = Instant::now() + LISTING_MAX;
     // A mirror deletes its own as it goes on. Where the only one goes while the list is made, the one that took its place is not on
     // it, and a replica would seem to have lost its content.
     for _ in 0..LISTINGS_MAX {
-        let (page, is_whole) = list_at_once(volumes, wanted, until)?;
+        let (page, is_whole) = list_at_once(volumes, wanted, until, remembered)?;
         if is_whole {
             return Ok(page);
         }
     }
-    Ok(list_at_once(volumes, wanted, until)?.0)
+    Ok(list_at_once(volumes, wanted, until, remembered)?.0)
 }
 
 /// The same, and whether all of them were there until the end.
@@ -116,6 +120,7 @@ fn list_at_once(
     volumes: &[(Arc<Pool>, VolumeName)],
     wanted: &Wanted,
     until: Instant,
+    remembered: &Arc<Remembered>,
 ) -> Result<(Page<Snapshot>, bool), ErrorBody> {
     let mut all = Vec::new();
     for (at, (pool, volume)) in volumes.iter().enumerate() {
@@ -137,7 +142,7 @@ fn list_at_once(
     let mut documents = HashMap::new();
     for (at, snapshots) in by_volume {
         let (pool, volume) = &volumes[at];
-        match of_volume(pool, volume, &snapshots, until) {
+        match of_volume(pool, volume, &snapshots, until, remembered) {
             Ok(found) => documents.extend(found.into_iter().map(|document| ((at, document.uuid), document))),
             Err(error) if error.code == ErrorCode::NotFound => {}
             Err(error) => return Err(error),
@@ -153,9 +158,10 @@ fn of_volume(
     volume: &VolumeName,
     snapshots: &[&SnapshotStatus],
     until: Instant,
+    remembered: &Arc<Remembered>,
 ) -> Result<Vec<Snapshot>, ErrorBody> {
     let keepers = keepers_of(pool, volume)?;
-    let counter = Counter::until(Arc::clone(pool), &volume.volume, until);
+    let counter = Counter::until(Arc::clone(pool), &volume.volume, until, remembered);
     let documents = snapshots.iter().map(|snapshot| {
         let version = Version::Snapshot(snapshot.uuid);
         // What cannot be read, or went meanwhile, has no figure.

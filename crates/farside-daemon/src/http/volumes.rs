@@ -23,7 +23,7 @@ use super::plan::{Answered, Outcome, Planned};
 use crate::convert;
 use crate::damage;
 use crate::failure::Failure;
-use crate::figures::{Counter, LISTING_MAX};
+use crate::figures::{Counter, LISTING_MAX, Remembered};
 use crate::peers;
 use crate::plans;
 use crate::site::Site;
@@ -66,10 +66,11 @@ async fn list(State(site): Shared, Query(of): Query<OfPool>) -> Result<Page<Volu
     }
     let wanted = Wanted { limit: of.limit, after: of.after };
     let page = wanted.of(all, |(_, volume)| volume.name.clone())?;
+    let remembered = Arc::clone(&site.figures);
     let counted = site.blocking.run(move || {
         let until = Instant::now() + LISTING_MAX;
         let counted = page.map(|(pool, mut volume)| {
-            volume.referenced_bytes = referenced(&pool, &volume.name, until);
+            volume.referenced_bytes = referenced(&pool, &volume.name, until, &remembered);
             volume
         });
         Ok::<_, ErrorBody>(counted)
@@ -82,10 +83,10 @@ async fn list(State(site): Shared, Query(of): Query<OfPool>) -> Result<Page<Volu
 async fn status(State(site): Shared, Path((pool, volume)): Path<(String, String)>) -> Answer<Volume> {
     let name = name_of(pool, volume)?;
     let document = look(&site, &name)?;
-    let pool = site.pools.get(&name.pool)?;
+    let (pool, remembered) = (site.pools.get(&name.pool)?, Arc::clone(&site.figures));
     let counted = site.blocking.run(move || {
         Ok::<_, ErrorBody>(Volume {
-            referenced_bytes: referenced(&pool, &document.name, Instant::now() + LISTING_MAX),
+            referenced_bytes: referenced(&pool, &document.name, Instant::now() + LISTING_MAX, &remembered),
             quarantined: damage::quarantined(&pool, Some(&name.volume)).ok(),
             ..document
         })
@@ -94,9 +95,9 @@ async fn status(State(site): Shared, Path((pool, volume)): Path<(String, String)
 }
 
 /// What the volume `POOL/VOL` itself refers to. None: not counted in time, or part of it cannot be read.
-fn referenced(pool: &Arc<Pool>, name: &str, until: Instant) -> Option<u64> {
+fn referenced(pool: &Arc<Pool>, name: &str, until: Instant, remembered: &Arc<Remembered>) -> Option<u64> {
     let (_, volume) = name.split_once('/')?;
-    Counter::until(Arc::clone(pool), volume, until).referenced(Version::Head).ok().flatten()
+    Counter::until(Arc::clone(pool), volume, until, remembered).referenced(Version::Head).ok().flatten()
 }
 
 /// Makes a thin volume.
