@@ -308,7 +308,6 @@ impl Mirrors {
             return ErrorBody::new(ErrorCode::NotFound, format!("no mirror has {volume} as its destination"))
                 .hint("farside mirror status shows what is there");
         };
-        // A name of this site's administrator, and a volume's: neither has a blank.
         let (site, replica) = first.split_once(':').unwrap_or(("the other site", first));
         let which = if replicas.len() == 1 { "its replica is" } else { "its replicas are" };
         ErrorBody::new(

@@ -364,6 +364,9 @@ impl Pools {
         may_have_moved: bool,
     ) -> Result<(u64, Option<String>), ErrorBody> {
         check_name_and_path(name, path)?;
+        // Looked at without the lock: where it lay may be a file system that does not answer.
+        let known = self.slots.read().get(name).map(|slot| slot.path.clone());
+        let gone = known.filter(|known| may_have_moved && !Path::new(known).exists());
         let mut slots = self.slots.write();
         match slots.get(name) {
             Some(Slot { content: Content::Open(_) | Content::Opening { .. }, path }) => {
@@ -373,7 +376,7 @@ impl Pools {
                 ));
             }
             Some(Slot { content: Content::Failed(_), path: known })
-                if known != path && (!may_have_moved || Path::new(known).exists()) =>
+                if known != path && gone.as_ref() != Some(known) =>
             {
                 return Err(ErrorBody::new(
                     ErrorCode::Exists,
