@@ -68,8 +68,8 @@ pub use mirror::{
 };
 pub use operation::{Operation, OperationKind, OperationState, SwapPhase};
 pub use peer::{
-    CreateInvitation, Invitation, JoinPeer, PathState, PathsMode, Peer, PeerLink, PeerPath, PeerRights,
-    PeerState, PeerStatus, PeerStreams, RekeyPeer, SetPeer, VolumeRights,
+    CreateInvitation, Invitation, JoinPeer, OpenInvitation, PathState, PathsMode, Peer, PeerLink, PeerPath,
+    PeerRights, PeerState, PeerStatus, PeerStreams, RekeyPeer, SetPeer, VolumeRights,
 };
 pub use plan::Plan;
 pub use pool::{

@@ -426,6 +426,9 @@ pub struct CreateMirror {
     /// Update interval in seconds.
     #[serde(default)]
     pub every_seconds: Option<f64>,
+    /// If the mirror is there, and is so as far as this says anything, answer with it; without, it is refused in any case.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub if_absent: bool,
     /// Do not give the source's site the right to mirror the replica back, although it would give it to this one.
     #[serde(default)]
     pub no_reverse: bool,

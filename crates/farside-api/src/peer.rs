@@ -213,6 +213,19 @@ pub struct CreateInvitation {
 pub struct Invitation {
     /// One-time token and this site's key hash, one string.
     pub code: String,
+    /// What it is called in lists; says nothing of the code.
+    #[serde(default)]
+    pub id: String,
+    /// Until when it can be used.
+    pub expires_at: Timestamp,
+}
+
+/// An invitation that can still be used: without its code, which only whoever made it was told.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct OpenInvitation {
+    /// What it is called.
+    pub id: String,
     /// Until when it can be used.
     pub expires_at: Timestamp,
 }

@@ -145,6 +145,9 @@ pub struct CreatePool {
     /// Whether what is on the device may be destroyed; without, a device that is not blank is refused.
     #[serde(default)]
     pub overwrite: bool,
+    /// If one of this name is there that is like this, answer with it; without, it is refused in any case.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub if_absent: bool,
 }
 
 /// `POST /imports`: takes a pool that exists, by its file or device.

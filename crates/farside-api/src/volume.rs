@@ -118,6 +118,9 @@ pub struct CreateVolume {
     /// What is said of its room.
     #[serde(default, deserialize_with = "crate::object::object")]
     pub limits: SetVolume,
+    /// If one of this name is there that is like this, answer with it; without, it is refused in any case.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub if_absent: bool,
 }
 
 /// `POST /volumes/POOL/VOL/resize`.

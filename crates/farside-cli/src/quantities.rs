@@ -36,6 +36,27 @@ pub fn rate(bytes_per_second: f64) -> String {
     format!("{}/s", size(bytes_per_second as u64))
 }
 
+/// A limit in thousands of bytes, as people write limits: `2.5MB/s`.
+pub fn bytes_a_second(bytes_per_second: f64) -> String {
+    thousands(bytes_per_second, "B/s")
+}
+
+/// The same in bits, as lines are sold: `20Mbit/s`.
+pub fn bits_a_second(bytes_per_second: f64) -> String {
+    thousands(bytes_per_second * 8.0, "bit/s")
+}
+
+fn thousands(amount: f64, unit: &str) -> String {
+    let (amount, prefix) = match amount {
+        amount if amount >= 1e9 => (amount / 1e9, "G"),
+        amount if amount >= 1e6 => (amount / 1e6, "M"),
+        amount if amount >= 1e3 => (amount / 1e3, "k"),
+        amount => (amount, ""),
+    };
+    let text = format!("{amount:.3}");
+    format!("{}{prefix}{unit}", text.trim_end_matches('0').trim_end_matches('.'))
+}
+
 /// A duration in seconds for people: `0.25 s`, `42 s`, `3m05s`, `2h10m`, `3d04h`.
 pub fn duration(seconds: f64) -> String {
     if seconds < 10.0 {

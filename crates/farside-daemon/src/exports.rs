@@ -11,7 +11,8 @@
 //! * To a *fenced* volume (one that a peer has overtaken, [`Exports::fence`]) it reads. The fence drops the writers when it
 //!   comes, and the readers when it goes: under them the volume would begin to change.
 
-use std::collections::HashMap;
+mod table;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -31,6 +32,8 @@ use crate::changed::{self, Changed};
 use crate::export_failure::failure;
 use crate::metrics::HostTimes;
 use crate::pools::Pools;
+pub(crate) use table::{Access, Clients, Connections};
+use table::{Held, Table};
 
 /// Blocks are the store's unit of allocation.
 const BLOCK: u64 = farside_engine::BLOCK_BYTES;
@@ -55,51 +58,6 @@ pub(crate) struct Exports {
     /// Whether what hosts read stays in the system's memory.
     remembers: bool,
     table: Arc<Mutex<Table>>,
-}
-
-/// One lock for both, so that a connection is either counted before a fence comes or sees it.
-#[derive(Debug, Default)]
-struct Table {
-    /// Volumes that have connections; a snapshot's count for its volume.
-    uses: HashMap<VolumeName, Use>,
-    /// Volumes that refuse host writes, with the reason.
-    fences: HashMap<VolumeName, String>,
-}
-
-#[derive(Debug, Default)]
-struct Use {
-    connections: Connections,
-    /// Ends those that are pinned to a published version, or read a fenced volume.
-    pinned: CancellationToken,
-    /// Ends those that may write.
-    writing: CancellationToken,
-    /// Ends those to snapshots.
-    snapshots: CancellationToken,
-}
-
-/// Connections to a volume and its snapshots.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(crate) struct Connections {
-    /// To the volume, and may write.
-    pub(crate) writers: usize,
-    /// To a replica or a snapshot.
-    pub(crate) readers: usize,
-    /// To the volume while it is fenced, or without the right to write: they only read.
-    pub(crate) fenced: usize,
-}
-
-impl Connections {
-    /// Of either kind.
-    pub(crate) fn all(self) -> usize {
-        self.writers + self.readers + self.fenced
-    }
-}
-
-/// What whoever opens a volume may do with it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Access {
-    Writes,
-    Reads,
 }
 
 /// The answer to a name that is none, or none for whoever asks.
@@ -202,6 +160,21 @@ impl Exports {
         }
     }
 
+    /// Who may write to a volume now.
+    pub(crate) fn writers(&self, volume: &VolumeName) -> Clients {
+        self.table.lock().writers(volume)
+    }
+
+    /// Who has a volume, or a snapshot of it, open.
+    pub(crate) fn clients_of(&self, volume: &VolumeName) -> Clients {
+        self.table.lock().clients(|name| name == volume)
+    }
+
+    /// Who has volumes of a pool, or snapshots of them, open.
+    pub(crate) fn clients_of_pool(&self, pool: &str) -> Clients {
+        self.table.lock().clients(|name| name.pool == pool)
+    }
+
     /// How many connections there are to a volume and its snapshots.
     pub(crate) fn connections_to(&self, volume: &VolumeName) -> Connections {
         self.table.lock().uses.get(volume).map(|found| found.connections).unwrap_or_default()
@@ -246,15 +219,20 @@ impl Exports {
         Ok(changed::contexts(snapshots.into_iter().map(|snapshot| snapshot.name), queries, set))
     }
 
-    /// Opens an export for one connection.
-    pub(crate) fn open_export(&self, name: &str, access: Access) -> Result<OpenExport, NbdError> {
+    /// Opens an export for one connection of `client`.
+    pub(crate) fn open_export(
+        &self,
+        name: &str,
+        access: Access,
+        client: &str,
+    ) -> Result<OpenExport, NbdError> {
         let (volume, snapshot) = split(name)?;
         let pool = self.pools.get(&volume.pool).map_err(|e| NbdError::new(ErrorKind::UnknownExport, e))?;
         let failed = |error| match error {
             StoreError::NotFound(_) => unknown(name),
             other => failure(other),
         };
-        let mut held = Held::new(Arc::clone(&self.table), volume.clone());
+        let mut held = Held::new(Arc::clone(&self.table), volume.clone(), client);
         if let Some(snapshot) = snapshot {
             let handle = pool.open_snapshot(&volume.volume, snapshot).map_err(failed)?;
             let handle = self.for_a_host(handle);
@@ -316,78 +294,15 @@ impl ExportSource for Exports {
     }
 
     fn open(&self, name: &str) -> Result<Arc<dyn Export>, NbdError> {
-        Ok(Arc::new(self.open_export(name, Access::Writes)?))
+        self.open_for(name, "")
+    }
+
+    fn open_for(&self, name: &str, client: &str) -> Result<Arc<dyn Export>, NbdError> {
+        Ok(Arc::new(self.open_export(name, Access::Writes, client)?))
     }
 
     fn contexts(&self, name: &str, queries: &[String], set: bool) -> Result<Vec<String>, NbdError> {
         self.contexts_of(name, queries, set)
-    }
-}
-
-/// One connection's hold on a volume: a reader's, until it becomes another's.
-struct Held {
-    table: Arc<Mutex<Table>>,
-    volume: VolumeName,
-    kind: Kind,
-}
-
-/// What a connection counts as.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
-    Reader,
-    Writer,
-    Fenced,
-}
-
-impl Connections {
-    fn count(&mut self, kind: Kind) -> &mut usize {
-        match kind {
-            Kind::Reader => &mut self.readers,
-            Kind::Writer => &mut self.writers,
-            Kind::Fenced => &mut self.fenced,
-        }
-    }
-}
-
-impl Held {
-    fn new(table: Arc<Mutex<Table>>, volume: VolumeName) -> Held {
-        table.lock().uses.entry(volume.clone()).or_default().connections.readers += 1;
-        Held { table, volume, kind: Kind::Reader }
-    }
-
-    /// What ends this connection if it only reads what may change.
-    fn pinned(&self) -> CancellationToken {
-        self.table.lock().uses.entry(self.volume.clone()).or_default().pinned.clone()
-    }
-
-    /// What ends this connection to a snapshot.
-    fn snapshots(&self) -> CancellationToken {
-        self.table.lock().uses.entry(self.volume.clone()).or_default().snapshots.clone()
-    }
-
-    /// Makes it a connection to the volume itself, and answers what ends it if it may write; none if it may not, or the volume
-    /// is fenced.
-    fn open(&mut self, access: Access) -> Option<CancellationToken> {
-        let mut table = self.table.lock();
-        let may_write = access == Access::Writes && !table.fences.contains_key(&self.volume);
-        let kind = if may_write { Kind::Writer } else { Kind::Fenced };
-        let found = table.uses.entry(self.volume.clone()).or_default();
-        *found.connections.count(self.kind) -= 1;
-        *found.connections.count(kind) += 1;
-        self.kind = kind;
-        may_write.then(|| found.writing.clone())
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        let uses = &mut self.table.lock().uses;
-        if let Some(found) = uses.get_mut(&self.volume) {
-            *found.connections.count(self.kind) -= 1;
-            if found.connections.all() == 0 {
-                uses.remove(&self.volume);
-            }
-        }
     }
 }
 
@@ -639,6 +554,11 @@ mod tests {
         let open: Vec<_> = names.iter().map(|name| bench.exports.open(name).unwrap()).collect();
         assert_eq!(open.iter().map(|e| e.description().read_only).collect::<Vec<_>>(), [false, true]);
         assert_eq!(bench.exports.connections_to(&volume), Connections { writers: 1, readers: 1, fenced: 0 });
+        let qemu = [1, 2].map(|_| bench.exports.open_for("p/v", "pid 42 (qemu) uid 0").unwrap());
+        assert_eq!(bench.exports.writers(&volume).count(), (3, "3 NBD connections".into()));
+        assert_eq!(bench.exports.writers(&volume).named(), " (pid 42 (qemu) uid 0, 2 connections)");
+        drop(qemu);
+        assert_eq!(bench.exports.writers(&volume).named(), "");
         assert_eq!(bench.exports.connections_to_pool("p"), 2);
         for name in ["", "p", "p/w", "p/v@t", "q/v", "p/v@", "/", "p/v/w"] {
             let error = bench.exports.open(name).err().unwrap();

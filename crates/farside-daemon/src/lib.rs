@@ -68,4 +68,4 @@ mod volume_ids;
 
 pub use error::DaemonError;
 pub use options::{Listen, Options};
-pub use run::run;
+pub use run::{check, run};

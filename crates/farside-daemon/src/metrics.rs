@@ -7,6 +7,7 @@
 mod accelerator;
 mod times;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use farside_api::{
@@ -30,6 +31,9 @@ const MIRROR_LEVEL_IN_BYTES: &str = "farside_mirror_level_in_bytes_total";
 const MIRROR_LEVEL_OUT_BYTES: &str = "farside_mirror_level_out_bytes_total";
 const MIRROR_RESCUES: &str = "farside_mirror_rescues_total";
 const MIRROR_TRANSFERS: &str = "farside_mirror_transfers_total";
+
+/// What comes of transfers.
+const RESULTS: [&str; 3] = ["ok", "failed", "aborted"];
 
 /// What is, when the page is asked for.
 pub(crate) struct Present {
@@ -86,12 +90,22 @@ impl Metrics {
             "What they cost on the wire; the rest of the wire bytes is overhead"
         );
         describe_counter!(MIRROR_RESCUES, Unit::Count, "Times that a replica's content became a side branch");
-        describe_counter!(MIRROR_TRANSFERS, Unit::Count, "Transfers that have ended, by result");
+        describe_counter!(
+            MIRROR_TRANSFERS,
+            Unit::Count,
+            "Transfers that have ended, by result; those that were given up before they began are among the failed"
+        );
         Metrics { counted }
     }
 
     /// The page, in Prometheus's text format.
     pub(crate) fn render(&self, now: &Present) -> String {
+        // A series that begins with its first failure shows no increase then.
+        for mirror in now.mirrors.iter().filter(|mirror| mirror.role == Role::Destination) {
+            for result in RESULTS {
+                counter!(MIRROR_TRANSFERS, "mirror" => mirror.name.clone(), "result" => result).increment(0);
+            }
+        }
         let recorder = PrometheusBuilder::new().build_recorder();
         metrics::with_local_recorder(&recorder, || {
             describe();
@@ -99,7 +113,11 @@ impl Metrics {
             now.volumes.iter().for_each(volume);
             now.scrubs.iter().for_each(scrub);
             now.dedups.iter().for_each(dedup);
-            now.mirrors.iter().for_each(mirror);
+            let open = now.pools.iter().filter(|pool| pool.state == PoolState::Open);
+            let open: HashSet<&str> = open.map(|pool| pool.name.as_str()).collect();
+            for of in &now.mirrors {
+                mirror(of, of.name.split_once('/').is_some_and(|(pool, _)| open.contains(pool)));
+            }
             now.peers.iter().for_each(peer);
             now.paths.iter().for_each(|(peer, at)| path(peer, at));
             for host in &now.hosts {
@@ -133,10 +151,11 @@ pub(crate) fn transfer_ended(relationship: &Relationship, report: &TransferRepor
         counter!(MIRROR_LEVEL_OUT_BYTES, "mirror" => mirror.clone(), "level" => kind.name())
             .increment(level.out_bytes);
     }
+    let [ok, failed, aborted] = RESULTS;
     let result = match report.result {
-        TransferResult::Ok => "ok",
-        TransferResult::Failed => "failed",
-        TransferResult::Aborted => "aborted",
+        TransferResult::Ok => ok,
+        TransferResult::Failed => failed,
+        TransferResult::Aborted => aborted,
     };
     counter!(MIRROR_TRANSFERS, "mirror" => mirror, "result" => result).increment(1);
 }
@@ -153,8 +172,17 @@ pub(crate) fn host_refused(reason: &'static str) {
 
 /// Counts what a line of a mirror's log tells of.
 pub(crate) fn log_line(entry: &LogEntry) {
-    if let LogEvent::Rescue { .. } = entry.event {
-        counter!(MIRROR_RESCUES, "mirror" => entry.volume.to_string()).increment(1);
+    match (&entry.event, entry.transfer) {
+        (LogEvent::Rescue { .. }, _) => {
+            counter!(MIRROR_RESCUES, "mirror" => entry.volume.to_string()).increment(1);
+        }
+        // It gave up before there was a transfer: for want of a session, as a rule.
+        (LogEvent::Abort { .. }, None) => {
+            let [_, failed, aborted] = RESULTS;
+            let result = if entry.kind.is_some() { failed } else { aborted };
+            counter!(MIRROR_TRANSFERS, "mirror" => entry.volume.to_string(), "result" => result).increment(1);
+        }
+        _ => {}
     }
 }
 
@@ -254,6 +282,7 @@ fn describe() {
         "When the replica was last re-read and compared as a whole"
     );
     describe_gauge!("farside_mirror_state", Unit::Count, "1, with the mirror's state as a label");
+    describe_gauge!("farside_mirror_copied", Unit::Count, "Whether its first copy is there, 1 or 0");
     describe_gauge!(
         "farside_mirror_source_overtaken",
         Unit::Count,
@@ -396,7 +425,7 @@ fn word(state: MirrorState) -> String {
     word.unwrap_or_default()
 }
 
-fn mirror(mirror: &Mirror) {
+fn mirror(mirror: &Mirror, is_open: bool) {
     if let (Role::Destination, Some(lag)) = (mirror.role, mirror.lag_seconds) {
         figure("farside_mirror_lag_seconds", "mirror", &mirror.name, lag);
     }
@@ -408,6 +437,11 @@ fn mirror(mirror: &Mirror) {
             ("farside_mirror_proven_timestamp_seconds", proven.map(|at| at.as_second() as f64)),
         ] {
             value.inspect(|value| figure(name, "mirror", &mirror.name, *value));
+        }
+        // Unlike its state it does not change with each attempt. Without its pool nobody knows.
+        if is_open {
+            let copied = f64::from(u8::from(mirror.current_snapshot.is_some()));
+            figure("farside_mirror_copied", "mirror", &mirror.name, copied);
         }
         // From the beginning on: a mirror that was never copied has this and no lag.
         let state = word(mirror.state);

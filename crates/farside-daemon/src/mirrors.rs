@@ -387,10 +387,12 @@ impl Mirrors {
         });
         let clocks = peer.as_ref().filter(|_| status.state != farside_mirror::State::BrokenOff);
         let clocks = clocks.and_then(peers::clocks_apart);
+        let away = away(status, peer.as_ref());
         api::Mirror {
-            state: convert::state(status.state),
+            // One word from the first moment without its peer to the last, whatever its attempts have come to.
+            state: if away.is_some() { MirrorState::Queued } else { convert::state(status.state) },
             // A reason of before that the transfer goes on in spite of says less than that it stands.
-            why: stands.or_else(|| away(status, peer.as_ref())).or_else(|| status.why.clone()).or(clocks),
+            why: stands.or(away).or_else(|| status.why.clone()).or(clocks),
             lag_seconds: status.lag_seconds(now, source_ahead(peer.as_ref())),
             objective_seconds: status.objective().map(|objective| objective.as_secs_f64()),
             forecast_seconds: status.forecast.and_then(|f| f.lag).map(|lag| lag.as_secs_f64()),
@@ -431,9 +433,13 @@ impl Mirrors {
             role: Role::Destination,
             source: format!("{peer}:{}", relationship.source),
             destination: relationship.destination.to_string(),
-            state: MirrorState::Quiesced,
+            state: match relationship {
+                Relationship { broken_off_at: Some(_), .. } => MirrorState::BrokenOff,
+                Relationship { quiesced: true, .. } => MirrorState::Quiesced,
+                _ => MirrorState::Queued,
+            },
             why: Some(format!(
-                "pool {} is not open; farside pool list says why",
+                "it waits for pool {}, which is not open; farside pool list says why",
                 relationship.destination.pool
             )),
             lag_seconds: None,
@@ -469,11 +475,17 @@ impl Mirrors {
 
     /// Whether a mirror of either side stands on this volume: then it cannot be renamed or deleted.
     pub(crate) async fn stands_on(&self, volume: &VolumeName) -> Result<Option<String>, ErrorBody> {
+        Ok(self.all_on(volume).await?.into_iter().next())
+    }
+
+    /// Every mirror that stands on this volume, each with what ends it.
+    pub(crate) async fn all_on(&self, volume: &VolumeName) -> Result<Vec<String>, ErrorBody> {
+        let mut all = Vec::new();
         let relationships =
             self.parts.state.relationships(Some(&volume.pool)).await.map_err(Failure::into_error_body)?;
         if let Some(of) = relationships.iter().find(|r| r.destination == *volume) {
             let from = format!("{}:{}", peers::name_of(&self.parts.node, of.peer), of.source);
-            return Ok(Some(if self.is_replica(volume).await? {
+            all.push(if self.is_replica(volume).await? {
                 format!(
                     "{volume} is the replica of {from}; end the mirror first: farside mirror delete {volume} (the volume stays)"
                 )
@@ -482,10 +494,10 @@ impl Mirrors {
                     "{volume} was broken off from {from}, and the mirror still remembers it by this name: farside mirror \
                      delete {volume} ends it for good (the volume stays), farside mirror resync {volume} makes it follow again"
                 )
-            }));
+            });
         }
         let sources = self.parts.source.destinations();
-        Ok(sources.iter().find(|r| r.source == *volume).map(|r| {
+        all.extend(sources.iter().filter(|r| r.source == *volume).map(|r| {
             let peer = peers::name_of(&self.parts.node, r.peer);
             let release = format!("farside mirror release {volume} {peer}");
             if r.overtaken.is_some() {
@@ -497,7 +509,8 @@ impl Mirrors {
                     r.destination
                 )
             }
-        }))
+        }));
+        Ok(all)
     }
 
     /// The mirrors whose replica or original is in this pool, by volume here.
@@ -532,7 +545,7 @@ fn source_ahead(peer: Option<&PeerStatus>) -> f64 {
 fn away(status: &MirrorStatus, peer: Option<&PeerStatus>) -> Option<String> {
     use farside_mirror::State;
     let peer = peer.filter(|peer| !peer.state.connected)?;
-    let is_due = status.relationship.schedule != Schedule::OnRequest;
+    let is_due = status.relationship.schedule != Schedule::OnRequest || status.state == State::Queued;
     if !is_due || !matches!(status.state, State::Mirrored | State::Queued) {
         return None;
     }

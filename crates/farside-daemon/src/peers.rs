@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use farside_api::{self as api, ErrorBody, ErrorCode, Invitation, VolumeRights};
+use farside_api::{self as api, ErrorBody, ErrorCode, Invitation, OpenInvitation, VolumeRights};
 use farside_engine::{VolumeName, is_label};
 use farside_link::limits::KEEPALIVE_MIN;
 use farside_link::{LinkOptions, PathsMode, Rate, RateError};
 use farside_mirror::SourceRights;
-use farside_peer::{Node, PairingCode, PathStats, PeerId, PeerRecord, PeerRegistry, PeerStatus};
+use farside_peer::{Node, OpenInvite, PairingCode, PathStats, PeerId, PeerRecord, PeerRegistry, PeerStatus};
+use farside_platform::Timestamp;
 use parking_lot::RwLock;
 use uuid::Uuid;
 
@@ -430,7 +431,28 @@ pub(crate) fn invite(node: &Node, valid: Duration) -> Result<Invitation, ErrorBo
         .hint("invite at the other site, and join from here"));
     }
     let invite = node.invite(valid).map_err(|e| ErrorBody::new(ErrorCode::Refused, e.to_string()))?;
-    Ok(Invitation { code: invite.code.to_string(), expires_at: convert::time(invite.expires_at) })
+    let expires_at = convert::time(invite.expires_at);
+    Ok(Invitation { code: invite.code.to_string(), id: invite.id, expires_at })
+}
+
+/// Invitations that can still be used.
+pub(crate) fn invitations(node: &Node, now: Timestamp) -> Vec<OpenInvitation> {
+    node.open_invites().into_iter().map(|open| open_invitation(open, now)).collect()
+}
+
+fn open_invitation(open: OpenInvite, now: Timestamp) -> OpenInvitation {
+    OpenInvitation { id: open.id, expires_at: convert::time(now.plus(open.left)) }
+}
+
+/// Takes one back.
+pub(crate) fn cancel_invitation(node: &Node, id: &str, now: Timestamp) -> Result<OpenInvitation, ErrorBody> {
+    node.cancel_invite(id).map(|open| open_invitation(open, now)).ok_or_else(|| {
+        ErrorBody::new(
+            ErrorCode::NotFound,
+            format!("no invitation is called {id}: it was used, is over, or never was"),
+        )
+        .hint("farside peer invite --list shows those that can still be used")
+    })
 }
 
 /// Pairs with the site at `address`.

@@ -6,6 +6,7 @@
 use farside_api::{Account, ErrorBody, HostStatus, Plan, StagedContent, Timestamp, Token, VolumeHost};
 use farside_engine::{BLOCK_BYTES, VolumeName};
 
+use crate::exports::Clients;
 use crate::peers::Unseen;
 
 /// A plan that loses and keeps nothing yet.
@@ -35,16 +36,14 @@ pub(crate) fn blocks(bytes: u64) -> u64 {
 }
 
 /// Why hosts have to go first, if they have to.
-pub(crate) fn busy(volume: &VolumeName, writers: usize) -> Option<String> {
-    (writers > 0).then(|| {
+pub(crate) fn busy(volume: &VolumeName, writers: &Clients) -> Option<String> {
+    let (connections, count) = writers.count();
+    (connections > 0).then(|| {
         format!(
-            "{} that may write to {volume}, and its content would change under them; disconnect the hosts first \
-             (unmount, stop the virtual machines)",
-            if writers == 1 {
-                String::from("there is 1 NBD connection")
-            } else {
-                format!("there are {writers} NBD connections")
-            }
+            "there {} {count} that may write to {volume}{}, and its content would change under them; disconnect the hosts \
+             first (unmount, stop the virtual machines)",
+            if connections == 1 { "is" } else { "are" },
+            writers.named()
         )
     })
 }
@@ -252,9 +251,16 @@ pub(crate) fn delete_pool(
 }
 
 /// `pool delete`, of a pool that is not open.
-pub(crate) fn forget_pool(pool: &str, path: &str) -> Plan {
-    let mut plan = plan(format!("delete pool {pool}"));
-    plan.would.push(format!("pool {pool}, which is not open, is forgotten; {path} stays as it is"));
+pub(crate) fn forget_pool(pool: &str, path: &str, replicas: &[String]) -> Plan {
+    let mut plan = plan(format!("forget pool {pool}"));
+    plan.would.push(format!(
+        "pool {pool}, which is not open, is forgotten; {path} stays as it is, and farside pool import takes it over again. If it was \
+         moved, that alone is enough: farside pool import {pool} --path NEW-PATH"
+    ));
+    if !replicas.is_empty() {
+        plan.lost
+            .push(format!("schedules, retention and limits of the mirrors into {}", replicas.join(", ")));
+    }
     plan
 }
 

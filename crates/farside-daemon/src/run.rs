@@ -69,6 +69,14 @@ const API_ADDRESS_FILE: &str = "api.addr";
 /// The same for `/metrics`.
 const HTTP_ADDRESS_FILE: &str = "http.addr";
 
+/// Whether the daemon would start with this configuration, as far as that is seen without starting it: nothing is made or opened.
+///
+/// # Errors
+/// What is wrong with it, with the line where that is known.
+pub fn check(options: Options) -> Result<(), DaemonError> {
+    Config::resolve(options).map(drop)
+}
+
 /// Runs a daemon until SIGTERM or SIGINT. Prints one line to stdout when everything serves.
 ///
 /// # Errors

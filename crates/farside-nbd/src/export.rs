@@ -22,6 +22,12 @@ pub trait ExportSource: Send + Sync + 'static {
     /// who must know its clients can count what it gave out. The empty name is the protocol's "default export".
     fn open(&self, name: &str) -> Result<Arc<dyn Export>, NbdError>;
 
+    /// The same, by whoever wants to know which client that is: `client` is what the log calls it.
+    fn open_for(&self, name: &str, client: &str) -> Result<Arc<dyn Export>, NbdError> {
+        let _ = client;
+        self.open(name)
+    }
+
     /// What [`open`](Self::open) would give, for a client that only asks.
     fn describe(&self, name: &str) -> Result<ExportDescription, NbdError> {
         Ok(self.open(name)?.description())

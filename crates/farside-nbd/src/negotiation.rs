@@ -21,6 +21,7 @@ use crate::protocol::option::{
 };
 use crate::protocol::request::TransmissionParameters;
 use crate::protocol::{Greeting, handshake_flag};
+use crate::server::Client;
 
 /// What client and server agreed on.
 pub(crate) struct Agreed {
@@ -72,6 +73,8 @@ pub(crate) struct Negotiation<'a, R, W> {
     reader: &'a mut R,
     writer: &'a mut W,
     source: &'a Arc<dyn ExportSource>,
+    /// What the log calls the client.
+    client: &'a str,
     calls: &'a CallPool,
     slot: &'a Slot,
     flags: ClientFlags,
@@ -88,14 +91,15 @@ impl<'a, R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Negotiation<'a, R, W> {
     pub(crate) fn new(
         reader: &'a mut R,
         writer: &'a mut W,
-        source: &'a Arc<dyn ExportSource>,
+        client: &'a Client<'_>,
         calls: &'a CallPool,
-        slot: &'a Slot,
     ) -> Self {
+        let Client { peer, source, slot, .. } = client;
         Negotiation {
             reader,
             writer,
             source,
+            client: peer,
             calls,
             slot,
             flags: ClientFlags::default(),
@@ -272,11 +276,11 @@ impl<'a, R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Negotiation<'a, R, W> {
     }
 
     async fn open(&self, name: &str) -> Result<Opened, NbdError> {
-        let source = Arc::clone(self.source);
+        let (source, client) = (Arc::clone(self.source), self.client.to_owned());
         let chosen = self.chosen.as_ref().filter(|(of, _)| of == name);
         let chosen = chosen.map(|(_, contexts)| contexts.clone()).unwrap_or_default();
         self.ask(name, move |name| {
-            let export = source.open(name)?;
+            let export = source.open_for(name, &client)?;
             let description = export.description();
             let contexts = Context::open_all(&*export, &chosen)?;
             Ok(Opened { export, description, contexts })

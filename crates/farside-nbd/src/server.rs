@@ -144,7 +144,7 @@ impl Server {
         let mut reader = BufReader::with_capacity(SOCKET_BUFFER_BYTES, reader);
         let handshake_max = self.common.limits.handshake_max;
         let calls = &self.common.calls;
-        let negotiation = Negotiation::new(&mut reader, &mut writer, &client.source, calls, &client.slot);
+        let negotiation = Negotiation::new(&mut reader, &mut writer, &client, calls);
         let agreed = tokio::select! {
             biased;
             () = shutdown.cancelled() => return Ok(Ending::Shutdown),
@@ -185,7 +185,11 @@ fn unix_peer(stream: &UnixStream) -> String {
     match stream.peer_cred() {
         Ok(credentials) => {
             let pid = credentials.pid().map_or_else(|| "?".into(), |pid| pid.to_string());
-            format!("pid {pid} uid {}", credentials.uid())
+            // A daemon that may not look at others' processes does without.
+            let program = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            let program = program.trim().replace(|c: char| c.is_control(), "?");
+            let program = if program.is_empty() { program } else { format!(" ({program})") };
+            format!("pid {pid}{program} uid {}", credentials.uid())
         }
         Err(_) => "unknown".into(),
     }

@@ -32,7 +32,7 @@ pub use id::PeerId;
 pub use identity::{IDENTITY_FILE, Identity};
 pub use limits::{CALL_BYTES_MAX, HEADER_BYTES_MAX};
 pub use node::{Node, NodeConfig, NodeParts, PeerState, PeerStatus};
-pub use pairing::{CodeError, Invite, PairingCode, fuzz_pairing};
+pub use pairing::{CodeError, Invite, OpenInvite, PairingCode, fuzz_pairing};
 pub use registry::{MemoryPeerRegistry, PeerRecord, PeerRegistry};
 pub use service::{DataStream, PeerLink, PeerService};
 pub use session::{PathStats, SessionStats};

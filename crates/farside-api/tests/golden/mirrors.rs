@@ -274,6 +274,7 @@ fn mirror_log() {
 fn schedules_of_requests() {
     golden(
         &CreateMirror {
+            if_absent: false,
             source: "a:p/v".into(),
             destination: "q/r".into(),
             every_seconds: None,

@@ -12,7 +12,7 @@ use clap::Parser;
     version,
     after_help = "Files in DIR: farside.toml (configuration), farside.sock (control socket), nbd.sock (NBD socket: write \
                   access to every volume), farside.db (state), peer.addr, http.addr, api.addr and nbd.addr (where it listens).\n\nExamples:\n  \
-                  farsided --data-dir /var/lib/farside --name siteA\n  farsided --data-dir /tmp/a --peer-listen 127.0.0.1:0 --http off"
+                  farsided --data-dir /var/lib/farside --name siteA\n  farsided --data-dir /tmp/a --peer-listen 127.0.0.1:0 --http off\n  farsided --data-dir /var/lib/farside --check"
 )]
 pub struct DaemonArguments {
     /// Directory for state and sockets; created if missing
@@ -42,4 +42,7 @@ pub struct DaemonArguments {
     /// Meet no peer, serve no host over TCP and no API over HTTPS: for a copy or a restored backup of a site, beside the original
     #[arg(long, conflicts_with_all = ["peer_listen", "nbd_listen", "api_listen"])]
     pub isolated: bool,
+    /// Read the configuration, say whether it is right, and end; a daemon that runs notices nothing
+    #[arg(long)]
+    pub check: bool,
 }

@@ -40,6 +40,9 @@ pub enum Mirror {
         /// Do not give the source's site the right to mirror the volume back, even if it allows the way back
         #[arg(long)]
         no_reverse: bool,
+        /// Succeed if the mirror is there and is as asked for; what you do not name is not compared
+        #[arg(long)]
+        if_absent: bool,
     },
     /// Make the mirrors of a snapmirror.conf: schedules, throttles, windows, several paths
     #[command(
@@ -76,10 +79,26 @@ pub enum Mirror {
     /// Make the first copy
     #[command(after_help = "Example:\n  farside mirror initialize q/db")]
     #[command(aliases = ["init", "initialise"])]
-    Initialize(TransferArguments),
+    Initialize {
+        /// Volume, wait.
+        #[command(flatten)]
+        transfer: TransferArguments,
+        /// Succeed if the first copy is there
+        #[arg(long)]
+        if_absent: bool,
+    },
     /// Bring the replica up to the source's state of this moment
     #[command(after_help = "Examples:\n  farside mirror update q/db\n  farside mirror update q/db --no-wait")]
     Update(TransferArguments),
+    /// Wait for what was asked for last, such as an update with --no-wait
+    #[command(
+        after_help = "Shows its progress and ends as that command would have. If nothing was asked for since the daemon started, it \
+                      ends at once, with status 3.\n\nExample:\n  farside mirror update q/db --no-wait && farside mirror wait q/db"
+    )]
+    Wait {
+        /// POOL/VOL here
+        volume: VolumeName,
+    },
     /// Start no more transfers until resume; a running one finishes
     #[command(after_help = "Example:\n  farside mirror quiesce q/db")]
     #[command(aliases = ["pause", "stop"])]

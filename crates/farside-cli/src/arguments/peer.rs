@@ -18,18 +18,41 @@ pub enum PathsMode {
     Failover,
 }
 
+/// Where sites meet unless somebody says otherwise.
+const PEER_PORT: u16 = 7440;
+
+/// An address with its port. An IPv6 address without a port stands alone, or in brackets.
+fn parse_address(text: &str) -> Result<String, String> {
+    if let Ok(address) = text.trim_matches(['[', ']']).parse::<std::net::Ipv6Addr>() {
+        return Ok(format!("[{address}]:{PEER_PORT}"));
+    }
+    match text.rsplit_once(':') {
+        None if text.is_empty() || text.contains(['/', ' ']) => Err("this is no address".into()),
+        None => Ok(format!("{text}:{PEER_PORT}")),
+        Some((_, port)) if port.parse::<u16>().is_err() => Err(format!("{port:?} is no port")),
+        Some(("", _)) => Err("the host is missing".into()),
+        Some(_) => Ok(text.to_owned()),
+    }
+}
+
 /// `farside peer`.
 #[derive(Debug, Subcommand)]
 pub enum Peer {
     /// Print a code with which one other site can pair with this site
     #[command(
         after_help = "Whoever has the code first can pair. Carry it over a channel you trust.\n\nExample:\n  farside peer \
-                      invite --valid 15m"
+                      invite --valid 15m\n  farside peer invite --list\n  farside peer invite --cancel 5fa01b22"
     )]
     Invite {
         /// How long the code is valid
         #[arg(long, value_parser = parse_duration, default_value = "15m")]
         valid: Duration,
+        /// Show the invitations that can still be used; their codes are shown only once, to whoever made them
+        #[arg(long, conflicts_with_all = ["valid", "cancel"])]
+        list: bool,
+        /// Take back the invitation of this id
+        #[arg(long, value_name = "ID", conflicts_with = "valid")]
+        cancel: Option<String>,
     },
     /// Pair with a site that has invited this site
     #[command(
@@ -38,8 +61,8 @@ pub enum Peer {
                       siteA.example:7440 --code-file invite.txt --name siteA"
     )]
     Join {
-        /// Address of the other site
-        #[arg(value_name = "HOST:PORT")]
+        /// Address of the other site; the port is 7440 if you name none
+        #[arg(value_name = "HOST[:PORT]", value_parser = parse_address)]
         address: String,
         /// Read the code from this file
         #[arg(long, value_name = "FILE")]
@@ -47,6 +70,9 @@ pub enum Peer {
         /// The peer's name at this site [default: its own name]
         #[arg(long, value_name = "LOCAL_NAME", value_parser = parse_label)]
         name: Option<String>,
+        /// Succeed, and read no code, if a peer of that name or address is paired already
+        #[arg(long)]
+        if_absent: bool,
     },
     /// List peers
     #[command(after_help = "Example:\n  farside peer list --json")]
@@ -169,4 +195,23 @@ pub enum Peer {
         #[arg(required = true)]
         volumes: Vec<VolumeName>,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_site_is_met_at_the_default_port_unless_another_is_named() {
+        let read = |text| parse_address(text).unwrap();
+        assert_eq!(read("127.0.0.1"), "127.0.0.1:7440");
+        assert_eq!(read("north.example"), "north.example:7440");
+        assert_eq!(read("north.example:7500"), "north.example:7500");
+        assert_eq!(read("fd00::1"), "[fd00::1]:7440");
+        assert_eq!(read("[fd00::1]"), "[fd00::1]:7440");
+        assert_eq!(read("[fd00::1]:7500"), "[fd00::1]:7500");
+        for wrong in ["", "north:", "north:port", ":7440", "a/b", "north:77440"] {
+            assert!(parse_address(wrong).is_err(), "{wrong:?}");
+        }
+    }
 }

@@ -28,6 +28,9 @@ pub enum Pool {
         /// Destroy what is on the device
         #[arg(long)]
         overwrite: bool,
+        /// Succeed if the pool is there and is as asked for; what you do not name is not compared
+        #[arg(long)]
+        if_absent: bool,
         /// Plan and consent.
         #[command(flatten)]
         destructive: Destructive,

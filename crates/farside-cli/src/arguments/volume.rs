@@ -60,6 +60,9 @@ pub enum Volume {
         /// What it may take of its pool.
         #[command(flatten)]
         limits: Limits,
+        /// Succeed if the volume is there and is as asked for; what you do not name is not compared
+        #[arg(long)]
+        if_absent: bool,
     },
     /// Change how much of its pool a volume may take, and how far it grows
     #[command(

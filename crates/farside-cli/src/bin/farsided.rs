@@ -31,6 +31,18 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    if arguments.check {
+        return match farside_daemon::check(options) {
+            Ok(()) => {
+                println!("farsided: the configuration is right");
+                ExitCode::SUCCESS
+            }
+            Err(error) => {
+                eprintln!("farsided: {error}");
+                ExitCode::from(error.exit_code())
+            }
+        };
+    }
     match farside_daemon::run(options) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

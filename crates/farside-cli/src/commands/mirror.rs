@@ -1,5 +1,6 @@
 //! `farside mirror`.
 
+mod answers;
 mod check;
 mod destinations;
 mod drill;
@@ -19,6 +20,7 @@ use reqwest::Method;
 pub(super) use check::most_of as lag_at_most;
 
 use super::context::{Context, Failed};
+use super::present;
 use super::site::throttle;
 use crate::arguments::destructive::Destructive;
 use crate::arguments::mirror::{Every, Mirror as Verb, TransferArguments};
@@ -30,8 +32,13 @@ use crate::quantities::{duration, size, time};
 
 pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
     match verb {
-        Verb::Create { source, destination, every, timetable, policy, link, no_reverse } => {
+        Verb::Create { source, destination, every, timetable, policy, link, no_reverse, if_absent } => {
+            let of = destination.to_string();
+            let there =
+                present::is_there::<Vec<Mirror>>(&context, if_absent, &["mirrors"], &[("volume", &of)])
+                    .await?;
             let request = CreateMirror {
+                if_absent,
                 source: source.to_string(),
                 destination: destination.to_string(),
                 every_seconds: every.map(|d| d.as_secs_f64()),
@@ -44,7 +51,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
                 link: link.request(),
             };
             let mirror: Mirror = context.client.post(&["mirrors"], &request).await?;
-            context.show(&mirror, |m| {
+            present::show(&context, there, &mirror, &format!("the mirror of {of}"), |m| {
                 let updates = m.schedule.as_ref().map(|s| format!(", updated {s}")).unwrap_or_default();
                 format!(
                     "{} mirrors {}{updates}; next: farside mirror initialize {}\n",
@@ -65,13 +72,34 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
                 link: link.request(),
             };
             let mirror: Mirror = context.client.post(&path(&volume, "set"), &request).await?;
-            context.show(&mirror, status);
+            context.show(&mirror, |m| answers::set(m, &request));
         }
-        Verb::Initialize(arguments) => transfer(&context, "initialize", arguments).await?,
+        Verb::Initialize { transfer: arguments, if_absent } => {
+            if if_absent && is_copied(&context, &arguments.volume).await? {
+                let text = format!("the first copy of {} is there\n", arguments.volume);
+                context.show(&serde_json::json!({ "existed": true }), |_| text);
+            } else {
+                transfer(&context, "initialize", arguments).await?;
+            }
+        }
         Verb::Update(arguments) => transfer(&context, "update", arguments).await?,
-        Verb::Quiesce { volume } => act(&context, &volume, "quiesce").await?,
-        Verb::Resume { volume } => act(&context, &volume, "resume").await?,
-        Verb::Abort { volume } => act(&context, &volume, "abort").await?,
+        Verb::Wait { volume } => {
+            let name = volume.to_string();
+            let all: Vec<Operation> = context.client.get_with(&["operations"], &[("volume", &name)]).await?;
+            let none = || {
+                ErrorBody::new(
+                    ErrorCode::NotFound,
+                    format!("nothing was asked for of {name} since the daemon started"),
+                )
+                .hint("farside mirror status shows what goes on by itself")
+            };
+            let last = all.into_iter().next_back().ok_or_else(none)?;
+            let verb = name_of(&last.kind);
+            follow(&context, &verb, false, last).await?;
+        }
+        Verb::Quiesce { volume } => act(&context, &volume, "quiesce", answers::quiesced).await?,
+        Verb::Resume { volume } => act(&context, &volume, "resume", answers::resumed).await?,
+        Verb::Abort { volume } => act(&context, &volume, "abort", answers::aborted).await?,
         Verb::Destinations { volume } => {
             let volume = volume.map(|v| v.to_string());
             let query: Vec<_> = volume.iter().map(|v| ("volume", v.as_str())).collect();
@@ -216,9 +244,14 @@ fn own_throttle(link: &MirrorLink, now: Option<u64>) -> String {
     throttle(&Throttle { rules: link.throttle.clone(), bytes_per_second: now })
 }
 
-async fn act(context: &Context, volume: &VolumeName, verb: &str) -> Result<(), ErrorBody> {
+async fn act(
+    context: &Context,
+    volume: &VolumeName,
+    verb: &str,
+    answer: fn(&Mirror) -> String,
+) -> Result<(), ErrorBody> {
     let mirror: Mirror = context.client.post(&path(volume, verb), &serde_json::json!({})).await?;
-    context.show(&mirror, status);
+    context.show(&mirror, answer);
     Ok(())
 }
 
@@ -232,6 +265,13 @@ async fn end(
         context.show(&mirror, text);
     }
     Ok(())
+}
+
+/// Whether the mirror of a volume shows a point of its source.
+async fn is_copied(context: &Context, volume: &VolumeName) -> Result<bool, ErrorBody> {
+    let name = volume.to_string();
+    let mirrors: Vec<Mirror> = context.client.get_with(&["mirrors"], &[("volume", &name)]).await?;
+    Ok(mirrors.iter().any(|m| m.role == Role::Destination && m.current_snapshot.is_some()))
 }
 
 /// Starts a transfer and, unless told otherwise, stays until it ends. Interrupted, the daemon goes on.
@@ -264,8 +304,12 @@ async fn start(
 
 async fn follow(context: &Context, verb: &str, no_wait: bool, started: Operation) -> Result<(), ErrorBody> {
     if no_wait {
-        context
-            .show(&started, |o| format!("started; farside mirror status {} shows its progress\n", o.volume));
+        context.show(&started, |o| {
+            format!(
+                "started; farside mirror wait {} waits for it, farside mirror status shows its progress\n",
+                o.volume
+            )
+        });
         return Ok(());
     }
     let ended = progress::watch(&context.client, started).await?;
@@ -499,7 +543,7 @@ fn asker(by: RequestedBy) -> &'static str {
     match by {
         RequestedBy::Person => "a person",
         RequestedBy::Schedule => "the schedule",
-        RequestedBy::Retry => "the mirror, after a lost session",
+        RequestedBy::Retry => "the mirror, after a lost session or a restart",
         RequestedBy::CatchUp => "the mirror, to catch up",
         RequestedBy::GaveWay => "the mirror, after it gave way",
         RequestedBy::Group => "its group",

@@ -12,6 +12,7 @@ mod mirror;
 mod overview;
 mod peer;
 mod pool;
+mod present;
 mod quarantine;
 mod scrub;
 mod site;

@@ -4,12 +4,13 @@ use std::io::{IsTerminal, Read, Write};
 use std::path::Path;
 
 use farside_api::{
-    AccessRole, CreateInvitation, ErrorBody, ErrorCode, Invitation, JoinPeer, PathState, PathsMode, Peer,
-    PeerPath, PeerRights, PeerState, PeerStatus, RekeyPeer, SetPeer,
+    AccessRole, CreateInvitation, ErrorBody, ErrorCode, Invitation, JoinPeer, OpenInvitation, PathState,
+    PathsMode, Peer, PeerPath, PeerRights, PeerState, PeerStatus, RekeyPeer, SetPeer,
 };
 use reqwest::Method;
 
 use super::context::Context;
+use super::present;
 use super::site::{throttle, throttle_now};
 use crate::arguments::names::VolumeName;
 use crate::arguments::peer::{self as arguments, Peer as Verb};
@@ -22,21 +23,40 @@ const CODE_BYTES_MAX: u64 = 4096;
 
 pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
     match verb {
-        Verb::Invite { valid } => {
+        Verb::Invite { list: true, .. } => {
+            let open: Vec<OpenInvitation> = context.client.get(&["invitations"]).await?;
+            context.show(&open, |open| invitations(open));
+        }
+        Verb::Invite { cancel: Some(id), .. } => {
+            let over: OpenInvitation =
+                context.client.request(Method::DELETE, &["invitations", &id], &[], None::<&()>).await?;
+            context.show(&over, |over| format!("invitation {} is taken back; nobody can use it\n", over.id));
+        }
+        Verb::Invite { valid, .. } => {
             let request = CreateInvitation { valid_seconds: valid.as_secs_f64() };
             let invitation: Invitation = context.client.post(&["invitations"], &request).await?;
             if !context.json {
                 eprintln!(
-                    "valid until {}, once; on the other site: farside peer join HOST:PORT",
-                    time(invitation.expires_at)
+                    "valid until {}, once; on the other site: farside peer join HOST:PORT. To take it back: farside peer invite \
+                     --cancel {}",
+                    time(invitation.expires_at),
+                    invitation.id
                 );
             }
             context.show(&invitation, |invitation| format!("{}\n", invitation.code));
         }
-        Verb::Join { address, code_file, name } => {
+        Verb::Join { address, code_file, name, if_absent } => {
+            let there = if if_absent { paired(&context, &address, name.as_deref()).await? } else { None };
+            if let Some(peer) = there {
+                let what = format!("the pairing with {}", peer.name);
+                present::show(&context, Some(true), &peer, &what, |_| String::new());
+                return Ok(());
+            }
             let request = JoinPeer { address, code: code(code_file.as_deref())?, name };
             let peer: Peer = context.client.post(&["peers"], &request).await?;
-            context.show(&peer, |peer| format!("paired with {} ({})\n", peer.name, peer.id));
+            present::show(&context, if_absent.then_some(false), &peer, "", |peer| {
+                format!("paired with {} ({})\n", peer.name, peer.id)
+            });
         }
         Verb::List => {
             let peers: Vec<Peer> = context.client.get(&["peers"]).await?;
@@ -82,8 +102,8 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
                 throttle_out,
                 role,
             };
-            let peer: PeerStatus = context.client.post(&["peers", &peer, "set"], &request).await?;
-            context.show(&peer, status);
+            let set: PeerStatus = context.client.post(&["peers", &peer, "set"], &request).await?;
+            context.show(&set, |set| changed(set, &request));
         }
         Verb::Remove { peer, destructive } => {
             let request = DestructiveRequest {
@@ -110,11 +130,19 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
             }
         }
         Verb::Allow { peer, volumes, reverse, fence } => {
-            rights(&context, &peer, "allow", PeerRights { volumes: names(&volumes), reverse, fence }).await?;
+            let given = PeerRights { volumes: names(&volumes), reverse, fence };
+            let before: PeerStatus = context.client.get(&["peers", &peer]).await?;
+            let after = rights(&context, &peer, "allow", &given).await?;
+            context.show(&after, |after| allowed(&before, after, &given.volumes));
         }
         Verb::Deny { peer, volumes } => {
             let request = PeerRights { volumes: names(&volumes), reverse: false, fence: false };
-            rights(&context, &peer, "deny", request).await?;
+            let after = rights(&context, &peer, "deny", &request).await?;
+            context.show(&after, |after| {
+                let name = &after.peer.name;
+                let line = |volume: &String| format!("{name} may not mirror {volume}\n");
+                request.volumes.iter().map(line).collect::<String>() + &notes(after)
+            });
         }
     }
     Ok(())
@@ -124,13 +152,106 @@ fn names(volumes: &[VolumeName]) -> Vec<String> {
     volumes.iter().map(ToString::to_string).collect()
 }
 
-async fn rights(context: &Context, peer: &str, verb: &str, request: PeerRights) -> Result<(), ErrorBody> {
-    let peer: PeerStatus = context.client.post(&["peers", peer, verb], &request).await?;
-    context.show(&peer, |peer| {
-        let notes = peer.notes.iter().map(|note| format!("\n{note}\n")).collect::<String>();
-        status(peer) + &notes
-    });
-    Ok(())
+async fn rights(
+    context: &Context,
+    peer: &str,
+    verb: &str,
+    request: &PeerRights,
+) -> Result<PeerStatus, ErrorBody> {
+    context.client.post(&["peers", peer, verb], request).await
+}
+
+/// What is to be known of what was just done.
+fn notes(peer: &PeerStatus) -> String {
+    peer.notes.iter().map(|note| format!("{note}\n")).collect()
+}
+
+/// What a peer may do now with volumes, and what it might before and may not any more.
+fn allowed(before: &PeerStatus, after: &PeerStatus, volumes: &[String]) -> String {
+    let name = &after.peer.name;
+    let line = |volume: &String| {
+        let right = |of: &PeerStatus| of.rights.iter().find(|right| right.volume == *volume).cloned();
+        let (was, now) = (right(before), right(after));
+        let Some(now) = now else { return String::new() };
+        let mut text = format!("{name} may mirror {volume}");
+        if now.reverse {
+            text += ", and the way back";
+        }
+        if now.fence {
+            text += "; it is fenced here once it is taken over there";
+        }
+        text.push('\n');
+        if was.as_ref().is_some_and(|was| was.reverse) && !now.reverse {
+            text += &format!("  the way back, which it had, is taken back; to give it again: --reverse\n");
+        }
+        if was.as_ref().is_some_and(|was| was.fence) && !now.fence {
+            text += "  the fence, which there was, is taken back; to have it again: --fence\n";
+        }
+        text
+    };
+    volumes.iter().map(line).collect::<String>() + &notes(after)
+}
+
+/// What `peer set` has changed, as it holds now.
+fn changed(peer: &PeerStatus, request: &SetPeer) -> String {
+    let name = &peer.peer.name;
+    let mut said = Vec::new();
+    if request.name.is_some() {
+        said.push(format!("it is called {name}"));
+    }
+    if request.address.is_some() {
+        let dialled = |address: String| format!("it is dialled at {address}");
+        said.push(peer.peer.address.clone().map_or_else(|| "it is not dialled; it dials".into(), dialled));
+    }
+    if request.paths.is_some() || request.mode.is_some() {
+        let mode = match peer.link.mode {
+            PathsMode::Multiplex => "all at once",
+            PathsMode::Failover => "the first that works",
+        };
+        let paths = peer.link.paths.join(", ");
+        said.push(match paths.is_empty() {
+            true => "it has no paths but its address".into(),
+            false => format!("paths, {mode}: {paths}"),
+        });
+    }
+    if request.dscp.is_some() {
+        let marked = |dscp| format!("packets are marked DSCP {dscp}");
+        said.push(peer.link.dscp.map_or_else(|| "packets are not marked".into(), marked));
+    }
+    if request.rate.is_some() {
+        let committed = |bytes: u64| format!("committed rate {} Mb/s", bytes as f64 * 8.0 / 1e6);
+        said.push(peer.link.rate_bytes_per_second.map_or_else(|| "no committed rate".into(), committed));
+    }
+    if request.keepalive_seconds.is_some() {
+        said.push(format!("keepalive every {}", or_dash(peer.link.keepalive_seconds, duration)));
+    }
+    if request.throttle_in.is_some() {
+        said.push(format!("throttle in {}", or_dash(peer.throttle_in.as_ref(), throttle_now)));
+    }
+    if request.throttle_out.is_some() {
+        said.push(format!("throttle out {}", or_dash(peer.throttle_out.as_ref(), throttle_now)));
+    }
+    if request.role.is_some() {
+        let may = peer.role.map_or("nothing here", AccessRole::name);
+        said.push(format!("its people may: {may}"));
+    }
+    format!("{name}: {}\n", said.join("; "))
+}
+
+/// The peer that is paired under this name or at this address.
+async fn paired(context: &Context, address: &str, name: Option<&str>) -> Result<Option<Peer>, ErrorBody> {
+    let peers: Vec<Peer> = context.client.get(&["peers"]).await?;
+    let is_it = |peer: &Peer| match name {
+        Some(name) => peer.name == name,
+        None => peer.address.as_deref() == Some(address),
+    };
+    Ok(peers.into_iter().find(is_it))
+}
+
+fn invitations(open: &[OpenInvitation]) -> String {
+    let columns = [Column::Left("id"), Column::Left("valid until")];
+    let rows = open.iter().map(|open| vec![open.id.clone(), time(open.expires_at)]);
+    table(&columns, rows.collect(), "no invitation can be used")
 }
 
 /// The code of an invitation: from a file, a prompt, or stdin. Never from the arguments.
@@ -188,6 +309,7 @@ fn listing(peers: &[Peer]) -> String {
         Column::Right("sent"),
         Column::Right("received"),
         Column::Left("id"),
+        Column::Left("why"),
     ];
     let rows = peers.iter().map(|peer| {
         vec![
@@ -199,6 +321,7 @@ fn listing(peers: &[Peer]) -> String {
             size(peer.received_bytes),
             // Enough to tell peers apart; `peer status` and `--json` have all of it.
             peer.id.chars().take(16).collect(),
+            or_dash(peer.why.as_deref(), |why| one_line(why).to_owned()),
         ]
     });
     table(&columns, rows.collect(), "no peers; pair with farside peer invite and farside peer join")

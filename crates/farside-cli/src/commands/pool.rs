@@ -10,7 +10,7 @@ use reqwest::Method;
 
 use super::check;
 use super::context::{Context, Failed};
-use super::{quarantine, scrub};
+use super::{present, quarantine, scrub};
 use crate::arguments::destructive::Destructive;
 use crate::arguments::pool::Pool as Verb;
 use crate::confirm::{DestructiveRequest, Impact, carry_out};
@@ -19,8 +19,9 @@ use crate::quantities::size;
 
 pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
     match verb {
-        Verb::Create { name, path, size, overwrite, destructive } => {
-            let body = CreatePool { name, path: absolute(&path)?, size_bytes: size, overwrite };
+        Verb::Create { name, path, size, overwrite, if_absent, destructive } => {
+            let there = present::is_there::<Pool>(&context, if_absent, &["pools", &name], &[]).await?;
+            let body = CreatePool { name, path: absolute(&path)?, size_bytes: size, overwrite, if_absent };
             // Without consent to overwrite it destroys nothing, and nobody has to be asked.
             let impact = if overwrite { Impact::Data } else { Impact::Service };
             let destructive =
@@ -29,7 +30,9 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
                 DestructiveRequest { method: Method::POST, path: &["pools"], body: Some(&body), impact };
             if let Some(pool) = carry_out::<Pool>(&context.client, request, destructive, context.json).await?
             {
-                context.show(&pool, |pool| format!("pool {} created in {}\n", pool.name, pool.path));
+                present::show(&context, there, &pool, &format!("pool {}", pool.name), |pool| {
+                    format!("pool {} created in {}\n", pool.name, pool.path)
+                });
             }
         }
         Verb::Reopen { name, force } => {
@@ -121,7 +124,10 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
             };
             if let Some(pool) = carry_out::<Pool>(&context.client, request, destructive, context.json).await?
             {
-                context.show(&pool, |pool| format!("pool {} deleted\n", pool.name));
+                context.show(&pool, |pool| match pool.uuid {
+                    Some(_) => format!("pool {} deleted\n", pool.name),
+                    None => format!("pool {} is forgotten; {} stays as it is\n", pool.name, pool.path),
+                });
             }
         }
     }

@@ -5,7 +5,7 @@ use farside_api::{AccessRole, ErrorBody, HeldBack, SetSite, SiteSeen, SiteStatus
 use super::context::Context;
 use crate::arguments::site::Site as Verb;
 use crate::output::{Column, details, or_dash, table};
-use crate::quantities::{rate, size, time};
+use crate::quantities::{bits_a_second, bytes_a_second, size, time};
 
 pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
     let site: SiteStatus = match verb {
@@ -17,7 +17,9 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
         Verb::Status => context.client.get(&["site", "status"]).await?,
         Verb::Set { throttle_in, throttle_out, transfer_size, host_precedence } => {
             let request = SetSite { throttle_in, throttle_out, transfer_size, host_precedence };
-            context.client.post(&["site", "set"], &request).await?
+            let site: SiteStatus = context.client.post(&["site", "set"], &request).await?;
+            context.show(&site, |site| changed(site, &request));
+            return Ok(());
         }
     };
     context.show(&site, |site| {
@@ -38,6 +40,17 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
         ])
     });
     Ok(())
+}
+
+/// What `site set` has changed, as it holds now.
+fn changed(site: &SiteStatus, request: &SetSite) -> String {
+    let said = [
+        request.throttle_in.as_ref().map(|_| format!("throttle in {}", throttle(&site.throttle_in))),
+        request.throttle_out.as_ref().map(|_| format!("throttle out {}", throttle(&site.throttle_out))),
+        request.transfer_size.as_ref().map(|_| format!("transfer size {}", site.transfer_size)),
+        request.host_precedence.as_ref().map(|_| format!("hosts before transfers: {}", site.host_precedence)),
+    ];
+    said.into_iter().flatten().map(|line| line + "\n").collect()
 }
 
 fn listing(sites: &[SiteSeen]) -> String {
@@ -87,7 +100,9 @@ pub(super) fn throttle(throttle: &Throttle) -> String {
 
 /// The same with what holds now in any case.
 pub(super) fn throttle_now(throttle: &Throttle) -> String {
-    // Beyond 2^53 a rate is no limit.
-    let now = throttle.bytes_per_second.map_or_else(|| String::from("unlimited"), |now| rate(now as f64));
+    // In the unit in which the limit was written. Beyond 2^53 a rate is no limit.
+    let in_bits = throttle.rules.contains("bit/s");
+    let of = |now: u64| if in_bits { bits_a_second(now as f64) } else { bytes_a_second(now as f64) };
+    let now = throttle.bytes_per_second.map_or_else(|| String::from("unlimited"), of);
     format!("{} (now {now})", throttle.rules)
 }

@@ -1,13 +1,14 @@
 //! `farside volume`.
 
 use farside_api::{
-    Autogrow, CreateVolume, ErrorBody, ErrorCode, Rename, ResizeVolume, SetVolume, Volume, VolumeHost,
+    Autogrow, CreateVolume, ErrorBody, ErrorCode, Pool, PoolState, Rename, ResizeVolume, SetVolume, Volume,
+    VolumeHost,
 };
 use reqwest::Method;
 
 use super::context::{Context, Failed};
 use super::pool::room_word;
-use super::{dedup, quarantine};
+use super::{dedup, present, quarantine};
 use crate::arguments::destructive::Destructive;
 use crate::arguments::names::VolumeName;
 use crate::arguments::volume::{Limits, Volume as Verb};
@@ -17,15 +18,22 @@ use crate::quantities::{size, time};
 
 pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
     match verb {
-        Verb::Create { name, size, limits } => {
-            let request = CreateVolume { name: name.to_string(), size_bytes: size, limits: set(&limits) };
+        Verb::Create { name, size, limits, if_absent } => {
+            let there = present::is_there::<Volume>(&context, if_absent, &path(&name), &[]).await?;
+            let limits = set(&limits);
+            let request = CreateVolume { name: name.to_string(), size_bytes: size, limits, if_absent };
             let volume: Volume = context.client.post(&["volumes"], &request).await?;
-            context.show(&volume, |v| format!("volume {} created\n", v.name));
+            present::show(&context, there, &volume, &format!("volume {name}"), |v| {
+                format!("volume {} created\n", v.name)
+            });
         }
         Verb::List { pool } => {
             let query: Vec<_> = pool.iter().map(|pool| ("pool", pool.as_str())).collect();
             let volumes: Vec<Volume> = context.client.get_with(&["volumes"], &query).await?;
-            context.show(&volumes, |volumes| listing(volumes));
+            // A pool that is not open has volumes that are not listed.
+            let closed =
+                if volumes.is_empty() && !context.json { closed_pools(&context).await } else { None };
+            context.show(&volumes, |volumes| closed.unwrap_or_else(|| listing(volumes)));
         }
         Verb::Status { name } => {
             let volume: Volume = context.client.get(&path(&name)).await?;
@@ -81,6 +89,18 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
         }
     }
     Ok(())
+}
+
+/// What is to be said of pools that are not open, if there are any.
+async fn closed_pools(context: &Context) -> Option<String> {
+    let pools: Vec<Pool> = context.client.get(&["pools"]).await.ok()?;
+    let closed: Vec<_> =
+        pools.into_iter().filter(|p| matches!(p.state, PoolState::Failed | PoolState::Opening)).collect();
+    let names = closed.iter().map(|pool| pool.name.as_str()).collect::<Vec<_>>().join(", ");
+    let (which, are) = if closed.len() == 1 { ("pool", "is") } else { ("pools", "are") };
+    (!closed.is_empty()).then(|| {
+        format!("no volumes are to be seen: {which} {names} {are} not open. farside pool status says why, and what to do\n")
+    })
 }
 
 /// Growing is no destructive request: nobody is asked.

@@ -26,7 +26,7 @@ impl Drop for HostConnection {
 
 impl HostConnection {
     /// Opens what the host has a right to. What it has none to answers like what is not there.
-    fn open_allowed(&self, name: &str) -> Result<(OpenExport, Uuid, bool), NbdError> {
+    fn open_allowed(&self, name: &str, client: &str) -> Result<(OpenExport, Uuid, bool), NbdError> {
         let (volume, _) = split(name)?;
         let exports = &self.hosts.exports;
         let right = match exports.pools().called(&volume) {
@@ -38,7 +38,7 @@ impl HostConnection {
             return Err(unknown(name));
         };
         let access = if read_only { Access::Reads } else { Access::Writes };
-        let export = exports.open_export(name, access)?;
+        let export = exports.open_export(name, access, client)?;
         // The name may have gone to another volume meanwhile.
         if export.volume_id() != Some(id) {
             return Err(unknown(name));
@@ -53,7 +53,11 @@ impl ExportSource for HostConnection {
     }
 
     fn open(&self, name: &str) -> Result<Arc<dyn Export>, NbdError> {
-        let (export, id, read_only) = self.open_allowed(name)?;
+        self.open_for(name, "")
+    }
+
+    fn open_for(&self, name: &str, client: &str) -> Result<Arc<dyn Export>, NbdError> {
+        let (export, id, read_only) = self.open_allowed(name, client)?;
         if !self.hosts.note_open(self.host, self.number, name, id, read_only) {
             return Err(unknown(name));
         }
@@ -61,11 +65,11 @@ impl ExportSource for HostConnection {
     }
 
     fn contexts(&self, name: &str, queries: &[String], set: bool) -> Result<Vec<String>, NbdError> {
-        self.open_allowed(name)?;
+        self.open_allowed(name, "")?;
         self.hosts.exports.contexts_of(name, queries, set)
     }
 
     fn describe(&self, name: &str) -> Result<ExportDescription, NbdError> {
-        Ok(self.open_allowed(name)?.0.description())
+        Ok(self.open_allowed(name, "")?.0.description())
     }
 }

@@ -162,7 +162,7 @@ async fn resync(
     })?;
     let from = from(&site, &volume, request.from)?;
     let comparing = if request.whole { Comparing::Everything } else { Comparing::CommonPoint };
-    let refused = plans::busy(&volume, site.exports.connections_to(&volume).writers);
+    let refused = plans::busy(&volume, &site.exports.writers(&volume));
     if planned.plan {
         return Ok(Outcome::Plan(plan_resync(&site, &volume, &from, comparing, refused).await?));
     }
@@ -202,7 +202,7 @@ fn site_mirror(site: &Site, volume: &VolumeName, from: &From) -> Option<farside_
 
 /// A refusal because somebody has the volume open says who, and what to do: a host was faster than the request.
 fn refusal(site: &Site, volume: &VolumeName, error: ErrorBody) -> ErrorBody {
-    match plans::busy(volume, site.exports.connections_to(volume).writers) {
+    match plans::busy(volume, &site.exports.writers(volume)) {
         Some(reason) if error.code == ErrorCode::Refused => ErrorBody::new(ErrorCode::Refused, reason),
         _ => error,
     }

@@ -1,4 +1,4 @@
-//! `/metrics` for Prometheus, `/healthz` for whoever asks whether to page somebody.
+//! `/metrics` for Prometheus, `/healthz` for whoever asks whether to page somebody, `/readyz` for whether anything waits for a person.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::peers;
 use crate::site::Site;
 
 pub(super) fn routes() -> Routes {
-    OpenApiRouter::new().routes(routes!(metrics)).routes(routes!(healthz))
+    OpenApiRouter::new().routes(routes!(metrics)).routes(routes!(healthz)).routes(routes!(readyz))
 }
 
 /// Metrics as Prometheus reads them.
@@ -78,7 +78,24 @@ async fn healthz(State(site): Shared) -> Response {
     (status, Json(Health { status: word, reasons, warnings })).into_response()
 }
 
-/// What `/healthz` answers.
+/// Whether nothing waits for a person, and what does.
+///
+/// 200 if everything serves and no alarm is raised that nobody has acknowledged, 503 with the reasons if not: also if a replica here is
+/// late, its peer is gone, or its pool nearly full. For whoever can ask one question only.
+#[utoipa::path(
+    get,
+    path = "/readyz",
+    responses((status = 200, body = Health), (status = 503, body = Health))
+)]
+async fn readyz(State(site): Shared) -> Response {
+    let mut reasons = reasons(&site).await;
+    reasons.extend(warnings(&site));
+    let (status, word) =
+        if reasons.is_empty() { (StatusCode::OK, "ok") } else { (StatusCode::SERVICE_UNAVAILABLE, "ill") };
+    (status, Json(Health { status: word, reasons, warnings: Vec::new() })).into_response()
+}
+
+/// What `/healthz` and `/readyz` answer.
 #[derive(Debug, Serialize, ToSchema)]
 struct Health {
     /// `ok` or `ill`.

@@ -19,6 +19,7 @@ use utoipa_axum::routes;
 
 use super::error::{ApiError, Body, Query};
 use super::handler::{Answer, Routes, Shared};
+use super::likeness::{self, WantedMirror};
 use super::page::{Page, Wanted};
 use super::plan::{Answered, Outcome, Planned};
 use super::volumes::{name_of, parse};
@@ -51,6 +52,7 @@ pub(super) fn routes() -> Routes {
         .routes(routes!(release))
         .routes(routes!(destinations))
         .routes(routes!(history))
+        .routes(routes!(operations))
         .routes(routes!(operation))
 }
 
@@ -146,16 +148,35 @@ async fn create(State(site): Shared, Body(request): Body<CreateMirror>) -> Answe
         request.every_seconds,
         request.schedule.as_deref(),
         request.time_zone.as_deref(),
-    )?
-    .unwrap_or_default();
-    let retention = retention(request.retention.as_deref())?.unwrap_or_default();
-    let group = group(request.group)?.flatten();
+    )?;
+    let retention = retention(request.retention.as_deref())?;
+    let group = group(request.group)?;
+    if request.if_absent
+        && let Ok(there) = site.mirrors.mirror(&destination)
+    {
+        let there = there.status();
+        let options = request.link.clone();
+        let options =
+            options.map(|link| options_after(there.relationship.options.clone(), Some(link))).transpose()?;
+        let wanted = WantedMirror {
+            peer,
+            source: parse(source)?.to_string(),
+            schedule: schedule.as_ref(),
+            retention: retention.as_ref(),
+            group: group.as_ref().map(|group| group.as_deref().unwrap_or_default()),
+            options: options.as_ref(),
+        };
+        likeness::mirror(&there.relationship, &wanted, |peer| peers::name_of(&site.node, peer))?;
+        return Ok(Json(site.mirrors.document(&there, site.clock.now())));
+    }
+    let (schedule, retention) = (schedule.unwrap_or_default(), retention.unwrap_or_default());
+    let group = group.flatten();
     check_group(&site, group.as_deref(), peer, &destination)?;
-    let connections = site.exports.connections_to(&destination).all();
+    let clients = site.exports.clients_of(&destination);
+    let (connections, count) = clients.count();
     if connections > 0 {
         // Data under a mounted file system never changes by itself.
-        let busy =
-            format!("{connections} NBD connections are open to {destination}, which would become a replica");
+        let busy = format!("{count} to {destination}{}, which would become a replica", clients.named());
         return Err(ErrorBody::new(ErrorCode::Refused, busy)
             .hint("disconnect the hosts first, or choose another volume")
             .into());
@@ -472,6 +493,17 @@ async fn history(State(site): Shared, Query(of): Query<OfVolume>) -> Answer<Vec<
         return Err(unknown(&name).into());
     }
     Ok(Json(records))
+}
+
+/// What was asked for and takes long.
+///
+/// Oldest first: those under way, and some hundred that have ended since the daemon was started.
+#[utoipa::path(get, path = "/operations", params(OfVolume), responses((status = 200, body = Vec<Operation>)))]
+async fn operations(State(site): Shared, Query(of): Query<OfVolume>) -> Answer<Vec<Operation>> {
+    let volume = of.volume.as_deref().map(parse).transpose()?.map(|volume| volume.to_string());
+    let mut all = site.operations.list(&site.node, &site.mirrors);
+    all.retain(|operation| volume.as_ref().is_none_or(|volume| operation.volume == *volume));
+    Ok(Json(all))
 }
 
 /// How far one piece of long work is.

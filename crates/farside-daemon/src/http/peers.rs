@@ -5,8 +5,8 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::{Path, State};
 use farside_api::{
-    AccessRole, CreateInvitation, ErrorBody, ErrorCode, Invitation, JoinPeer, Peer, PeerRights, PeerStatus,
-    RekeyPeer, SetPeer,
+    AccessRole, CreateInvitation, ErrorBody, ErrorCode, Invitation, JoinPeer, OpenInvitation, Peer,
+    PeerRights, PeerStatus, RekeyPeer, SetPeer,
 };
 
 use farside_link::Direction;
@@ -31,7 +31,8 @@ const VOLUMES_MAX: usize = 1024;
 pub(super) fn routes() -> Routes {
     OpenApiRouter::new()
         .routes(routes!(list, join))
-        .routes(routes!(invite))
+        .routes(routes!(invitations, invite))
+        .routes(routes!(cancel_invitation))
         .routes(routes!(status, remove))
         .routes(routes!(rekey))
         .routes(routes!(set))
@@ -72,6 +73,20 @@ async fn invite(State(site): Shared, Body(request): Body<CreateInvitation>) -> A
     let valid = Duration::try_from_secs_f64(request.valid_seconds)
         .map_err(|_| ErrorBody::new(ErrorCode::WrongUsage, "valid_seconds must be a number of seconds"))?;
     Ok(Json(peers::invite(&site.node, valid)?))
+}
+
+/// Invitations that can still be used.
+///
+/// Without their codes: only whoever made one was told its code.
+#[utoipa::path(get, path = "/invitations", responses((status = 200, body = Vec<OpenInvitation>)))]
+async fn invitations(State(site): Shared) -> Answer<Vec<OpenInvitation>> {
+    Ok(Json(peers::invitations(&site.node, site.clock.now())))
+}
+
+/// Takes an invitation back.
+#[utoipa::path(delete, path = "/invitations/{id}", responses((status = 200, body = OpenInvitation)))]
+async fn cancel_invitation(State(site): Shared, Path(id): Path<String>) -> Answer<OpenInvitation> {
+    Ok(Json(peers::cancel_invitation(&site.node, &id, site.clock.now())?))
 }
 
 /// Pairs with the site that gave an invitation.

@@ -16,6 +16,7 @@ use uuid::Uuid;
 
 use super::error::{Body, Query};
 use super::handler::{Answer, Routes, Shared};
+use super::likeness;
 use super::plan::{Answered, Outcome, Planned};
 use crate::damage;
 use crate::failure::Failure;
@@ -135,9 +136,17 @@ async fn create(
     Query(planned): Query<Planned>,
     Body(request): Body<CreatePool>,
 ) -> Answered<Pool> {
-    let CreatePool { name, path, size_bytes, overwrite } = request;
-    pools::check_name_and_path(&name, &path)?;
+    pools::check_name_and_path(&request.name, &request.path)?;
     let _guard = site.pool_lock.lock().await;
+    if request.if_absent
+        && let Ok(there) = site.pools.status(&request.name)
+    {
+        likeness::pool(&there, &request)?;
+        if !planned.plan {
+            return Ok(Outcome::Done(there));
+        }
+    }
+    let CreatePool { name, path, size_bytes, overwrite, if_absent: _ } = request;
     if planned.plan {
         let at = path.clone();
         let found = site.blocking.run(move || Pools::found_at(&at)).await?;
@@ -401,20 +410,26 @@ fn volumes_of(site: &Site, name: &str) -> Vec<(VolumeName, Uuid)> {
 }
 
 async fn plan(site: &Site, pool: &Pool) -> Result<Plan, ErrorBody> {
-    let mirrored = site.mirrors.of_pool(&pool.name).await?;
-    let connections = site.exports.connections_to_pool(&pool.name);
-    let refused = if pool.uuid.is_none() {
-        None
-    } else if let Some(volume) = mirrored.first() {
-        let part = || format!("{volume} is part of a mirror; end that first");
-        Some(site.mirrors.stands_on(volume).await?.unwrap_or_else(part))
-    } else if let Some(reason) = site.pools.moved_away(&pool.name) {
-        Some(reason)
-    } else if connections > 0 {
-        Some(format!("{connections} NBD connections are open to its volumes; disconnect the hosts first"))
-    } else {
-        None
-    };
+    let mirrored: BTreeSet<VolumeName> = site.mirrors.of_pool(&pool.name).await?.into_iter().collect();
+    // All that stands in the way, so that nobody has to find one after the other.
+    let mut in_the_way = Vec::new();
+    if pool.uuid.is_some() {
+        for volume in &mirrored {
+            let of_volume = site.mirrors.all_on(volume).await?;
+            if of_volume.is_empty() {
+                in_the_way.push(format!("{volume} is part of a mirror; end that first"));
+            }
+            in_the_way.extend(of_volume);
+        }
+        in_the_way.extend(site.pools.moved_away(&pool.name));
+        let clients = site.exports.clients_of_pool(&pool.name);
+        let (connections, count) = clients.count();
+        if connections > 0 {
+            let who = clients.named();
+            in_the_way.push(format!("{count} to its volumes{who}; disconnect the hosts first"));
+        }
+    }
+    let refused = (!in_the_way.is_empty()).then(|| in_the_way.join(". Besides: "));
     let plan = match pool.uuid {
         Some(_) => {
             let (volumes, used) = (pool.volumes.unwrap_or(0), pool.used_bytes.unwrap_or(0));
@@ -424,7 +439,11 @@ async fn plan(site: &Site, pool: &Pool) -> Result<Plan, ErrorBody> {
             let holders: Vec<_> = holders.into_iter().collect();
             plans::delete_pool(&pool.name, &pool.path, volumes, used, &holders)
         }
-        None => plans::forget_pool(&pool.name, &pool.path),
+        None => plans::forget_pool(
+            &pool.name,
+            &pool.path,
+            &mirrored.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        ),
     };
     Ok(Plan { refused, ..plan })
 }

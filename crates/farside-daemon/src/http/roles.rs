@@ -40,6 +40,7 @@ const TABLE: &[(&str, &str, Needs)] = &[
     ("GET", "/events", VIEWER),
     ("GET", "/log", VIEWER),
     ("GET", "/operations", VIEWER),
+    ("GET", "/operations", VIEWER),
     ("GET", "/operations/{id}", VIEWER),
 
     ("GET", "/sites", VIEWER),
@@ -128,7 +129,9 @@ const TABLE: &[(&str, &str, Needs)] = &[
 
     ("GET", "/peers", VIEWER),
     ("POST", "/peers", ADMINISTRATOR),
+    ("GET", "/invitations", ADMINISTRATOR),
     ("POST", "/invitations", ADMINISTRATOR),
+    ("DELETE", "/invitations/{id}", ADMINISTRATOR),
     ("GET", "/peers/{peer}", VIEWER),
     ("DELETE", "/peers/{peer}", ADMINISTRATOR),
     ("POST", "/peers/{peer}/rekey", ADMINISTRATOR),
@@ -171,7 +174,8 @@ pub(super) const SITES: &str = "/api/v1/sites";
 pub(super) const THROUGH: &str = "/api/v1/sites/{peer}/{*path}";
 
 /// What is beside the API.
-const BESIDE: &[(&str, &str, Needs)] = &[("GET", "/metrics", VIEWER), ("GET", "/healthz", VIEWER)];
+const BESIDE: &[(&str, &str, Needs)] =
+    &[("GET", "/metrics", VIEWER), ("GET", "/healthz", VIEWER), ("GET", "/readyz", VIEWER)];
 
 /// What a route needs, named as the router names it; none: it is not in the table.
 pub(super) fn needed(method: &Method, route: &str) -> Option<Needs> {

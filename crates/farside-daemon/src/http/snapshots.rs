@@ -533,7 +533,7 @@ async fn rollback(
     let refused = if is_replica {
         Some(format!("{volume} is a replica: the next update would undo the rollback"))
     } else {
-        plans::busy(&volume, site.exports.connections_to(&volume).writers)
+        plans::busy(&volume, &site.exports.writers(&volume))
     };
     if planned.plan {
         let plan = plan_rollback(&site, &found, before.size_bytes, newest.as_deref()).await?;
@@ -552,12 +552,11 @@ async fn rollback(
     site.exports.drop_fenced_readers(&volume).await;
     let (engine, of, uuid) = (site.pools.engine(), volume.clone(), found.status.uuid);
     let moved = site.blocking.run(move || engine.move_main(&of, uuid, None)).await;
-    let rescued =
-        moved.map_err(|error| match plans::busy(&volume, site.exports.connections_to(&volume).writers) {
-            // A host was faster.
-            Some(reason) if error.code == ErrorCode::Refused => ErrorBody::new(ErrorCode::Refused, reason),
-            _ => error,
-        })?;
+    let rescued = moved.map_err(|error| match plans::busy(&volume, &site.exports.writers(&volume)) {
+        // A host was faster.
+        Some(reason) if error.code == ErrorCode::Refused => ErrorBody::new(ErrorCode::Refused, reason),
+        _ => error,
+    })?;
     let kept = rescued.map(|snapshot| snapshot.name).or(newest.filter(|newest| *newest != name));
     let kept_as = kept.map(|kept| format!("{volume}@{kept}"));
     tracing::warn!(%volume, snapshot = name, kept_as, "rolled back");

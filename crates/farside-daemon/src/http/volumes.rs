@@ -18,6 +18,7 @@ use utoipa_axum::routes;
 
 use super::error::{ApiError, Body, Query};
 use super::handler::{Answer, Routes, Shared};
+use super::likeness;
 use super::page::{Page, Wanted};
 use super::plan::{Answered, Outcome, Planned};
 use crate::convert;
@@ -111,6 +112,12 @@ async fn create(State(site): Shared, Body(request): Body<CreateVolume>) -> Answe
     let name: VolumeName = parse(&request.name)?;
     check_size(request.size_bytes)?;
     let pool = site.pools.get(&name.pool)?;
+    if request.if_absent
+        && let Ok(there) = look(&site, &name)
+    {
+        likeness::volume(&there, &request)?;
+        return Ok(Json(there));
+    }
     let (volume, made) = (name.volume.clone(), Arc::clone(&pool));
     let mut limits = VolumeLimits::default();
     apply(&mut limits, &request.limits, request.size_bytes);
@@ -146,7 +153,7 @@ async fn resize(
         let refused = if before.replica {
             Some(format!("{name} is a replica: its size is that of its source"))
         } else {
-            plans::busy(&name, site.exports.connections_to(&name).writers).filter(|_| shrinks)
+            plans::busy(&name, &site.exports.writers(&name)).filter(|_| shrinks)
         };
         return Ok(Outcome::Plan(Plan { refused, ..plan }));
     }
@@ -256,11 +263,12 @@ async fn delete(
 ) -> Answered<Volume> {
     let name = name_of(pool, volume)?;
     let document = look(&site, &name)?;
-    let connections = site.exports.connections_to(&name).all();
+    let clients = site.exports.clients_of(&name);
+    let (connections, counted) = clients.count();
     let refused = match site.mirrors.stands_on(&name).await? {
         Some(reason) => Some(reason),
         None if connections > 0 => {
-            Some(format!("{connections} NBD connections are open to {name}; disconnect the hosts first"))
+            Some(format!("{counted} to {name}{}; disconnect the hosts first", clients.named()))
         }
         None => needed(&site, &name, document.uuid).await?,
     };

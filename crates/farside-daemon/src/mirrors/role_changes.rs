@@ -40,7 +40,7 @@ impl Reversal for Reversals {
     async fn prepare(&self, offer: &ReverseOffer) -> Result<ReverseAccepted, MirrorError> {
         let volume = &offer.volume;
         let destination = self.of(volume)?;
-        if let Some(reason) = plans::busy(volume, self.exports.connections_to(volume).writers) {
+        if let Some(reason) = plans::busy(volume, &self.exports.writers(volume)) {
             return Err(MirrorError::State(format!("at the source, {reason}. No role changed")));
         }
         self.exports.drop_fenced_readers(volume).await;
@@ -50,7 +50,7 @@ impl Reversal for Reversals {
     async fn look(&self, offer: &ReverseOffer) -> Result<(), MirrorError> {
         let volume = &offer.volume;
         let destination = self.of(volume)?;
-        if let Some(reason) = plans::busy(volume, self.exports.connections_to(volume).writers) {
+        if let Some(reason) = plans::busy(volume, &self.exports.writers(volume)) {
             return Err(MirrorError::State(format!("at the source, {reason}. No role changed")));
         }
         destination.look(offer).await

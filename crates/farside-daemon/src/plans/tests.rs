@@ -318,10 +318,21 @@ fn who_was_overtaken_learns_by_how_much_and_what_to_do() {
 
 #[test]
 fn busy_names_the_number_and_what_to_do() {
-    assert_eq!(busy(&volume(), 0), None);
-    let one = busy(&volume(), 1).unwrap();
-    assert!(one.contains("1 NBD connection ") && one.contains("disconnect the hosts"), "{one}");
-    assert!(busy(&volume(), 3).unwrap().contains("3 NBD connections"));
+    let clients =
+        |of: &[(&str, usize)]| Clients(of.iter().map(|(name, n)| ((*name).to_owned(), *n)).collect());
+    assert_eq!(busy(&volume(), &clients(&[])), None);
+    let one = busy(&volume(), &clients(&[("pid 4242 (nbdfuse) uid 0", 1)])).unwrap();
+    assert!(
+        one.starts_with("there is 1 NBD connection that may write to p/db (pid 4242 (nbdfuse) uid 0), "),
+        "{one}"
+    );
+    assert!(one.contains("disconnect the hosts"), "{one}");
+    let many = clients(&[("a", 1), ("b", 2), ("c", 1), ("d", 1), ("e", 1)]);
+    let many = busy(&volume(), &many).unwrap();
+    assert!(
+        many.contains("6 NBD connections") && many.contains("(a; b, 2 connections; c; and 2 more)"),
+        "{many}"
+    );
 }
 
 #[test]

@@ -15,9 +15,45 @@ pub enum Rate {
     PerSecond(PerSecond),
 }
 
-/// Bytes per second, within the bounds.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct PerSecond(u64);
+/// Bytes per second, within the bounds. Two are equal that let as much through, in whatever unit a person wrote them.
+#[derive(Clone, Copy, Debug)]
+pub struct PerSecond {
+    bytes: u64,
+    /// It was written in bits, and is shown so: whoever reads it again finds the own number.
+    in_bits: bool,
+}
+
+impl PerSecond {
+    fn bytes(bytes: u64) -> PerSecond {
+        PerSecond { bytes, in_bits: false }
+    }
+}
+
+impl PartialEq for PerSecond {
+    fn eq(&self, other: &PerSecond) -> bool {
+        self.bytes == other.bytes
+    }
+}
+
+impl Eq for PerSecond {}
+
+impl std::hash::Hash for PerSecond {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.bytes.hash(state);
+    }
+}
+
+impl PartialOrd for PerSecond {
+    fn partial_cmp(&self, other: &PerSecond) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for PerSecond {
+    fn cmp(&self, other: &PerSecond) -> std::cmp::Ordering {
+        self.bytes.cmp(&other.bytes)
+    }
+}
 
 /// Why a text is no rate: a sentence that says how to write one.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -49,12 +85,12 @@ impl Rate {
         if bytes_per_second > RATE_MAX {
             return Err(RateError(String::from("more than 1000GB/s: write unlimited")));
         }
-        Ok(Rate::PerSecond(PerSecond(bytes_per_second)))
+        Ok(Rate::PerSecond(PerSecond::bytes(bytes_per_second)))
     }
 
     /// The committed rate of a line, in bytes per second: a figure that no limit can be becomes the next one that can.
     pub fn committed(bytes_per_second: u64) -> Rate {
-        Rate::PerSecond(PerSecond(bytes_per_second.clamp(RATE_MIN, RATE_MAX)))
+        Rate::PerSecond(PerSecond::bytes(bytes_per_second.clamp(RATE_MIN, RATE_MAX)))
     }
 
     /// The one of two that lets less through.
@@ -69,7 +105,7 @@ impl Rate {
     pub fn bytes_per_second(self) -> Option<u64> {
         match self {
             Rate::Unlimited => None,
-            Rate::PerSecond(PerSecond(bytes)) => Some(bytes),
+            Rate::PerSecond(PerSecond { bytes, .. }) => Some(bytes),
         }
     }
 }
@@ -98,8 +134,12 @@ impl FromStr for Rate {
         };
         let thousandths = thousandths(number).ok_or_else(wrong)?;
         let scaled = u128::from(thousandths) * u128::from(factor) / if bits { 8_000 } else { 1_000 };
-        Rate::limited(u64::try_from(scaled).unwrap_or(u64::MAX))
-            .map_err(|e| RateError(format!("{text:?}: {e}")))
+        let rate = Rate::limited(u64::try_from(scaled).unwrap_or(u64::MAX))
+            .map_err(|e| RateError(format!("{text:?}: {e}")))?;
+        Ok(match rate {
+            Rate::PerSecond(PerSecond { bytes, .. }) => Rate::PerSecond(PerSecond { bytes, in_bits: bits }),
+            Rate::Unlimited => rate,
+        })
     }
 }
 
@@ -124,18 +164,20 @@ fn thousandths(number: &str) -> Option<u64> {
 }
 
 impl fmt::Display for Rate {
-    /// As [`FromStr`] reads it, exactly.
+    /// As [`FromStr`] reads it, exactly; bits where it was written in bits.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(bytes) = self.bytes_per_second() else { return f.write_str("unlimited") };
-        for (factor, unit) in [(1_000_000_000, "GB/s"), (1_000_000, "MB/s"), (1_000, "kB/s")] {
-            if bytes >= factor && bytes % (factor / 1000) == 0 {
-                let (whole, part) = (bytes / factor, bytes % factor / (factor / 1000));
+        let Rate::PerSecond(PerSecond { bytes, in_bits }) = *self else { return f.write_str("unlimited") };
+        // At most 8 × RATE_MAX.
+        let (amount, unit) = if in_bits { (bytes * 8, "bit/s") } else { (bytes, "B/s") };
+        for (factor, prefix) in [(1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k")] {
+            if amount >= factor && amount % (factor / 1000) == 0 {
+                let (whole, part) = (amount / factor, amount % factor / (factor / 1000));
                 return match format!("{part:03}").trim_end_matches('0') {
-                    "" => write!(f, "{whole}{unit}"),
-                    part => write!(f, "{whole}.{part}{unit}"),
+                    "" => write!(f, "{whole}{prefix}{unit}"),
+                    part => write!(f, "{whole}.{part}{prefix}{unit}"),
                 };
             }
         }
-        write!(f, "{bytes}B/s")
+        write!(f, "{amount}{unit}")
     }
 }

@@ -343,7 +343,7 @@ mod tests {
         for (typed, kept) in [
             ("4MB/s", "4MB/s"),
             ("unlimited", "unlimited"),
-            ("4000kB/s , 8:00-18:00=8Mbit/s", "4MB/s,08:00-18:00=1MB/s,zone=UTC"),
+            ("4000kB/s , 8:00-18:00=8Mbit/s", "4MB/s,08:00-18:00=8Mbit/s,zone=UTC"),
             ("SAT+sun=unlimited", "unlimited,sat+sun=unlimited,zone=UTC"),
             ("1MB/s,fri-mon@22:00-06:00=9MB/s", "1MB/s,mon+fri-sun@22:00-06:00=9MB/s,zone=UTC"),
             ("1MB/s,mon-sun=2MB/s,zone=europe/berlin", "1MB/s,mon-sun=2MB/s,zone=Europe/Berlin"),

@@ -4,6 +4,7 @@
 mod activity;
 mod ended;
 mod grouped;
+mod taken_up;
 mod timing;
 mod transfers;
 mod why;
@@ -107,6 +108,10 @@ pub(super) struct Driver {
     is_alone: bool,
     /// A person has ended the transfer that runs.
     is_aborted: bool,
+    /// It was looked whether a stop of the daemon has cut what a person asked for.
+    was_taken_up: bool,
+    /// The last transfer failed, and `why` is its reason.
+    has_failed: bool,
     /// The last transfer found no room here: what the schedule waits for.
     room_wait: Option<RoomWait>,
     /// Who is notified of the transfer that runs or waits, and of the one after it.
@@ -167,6 +172,8 @@ impl Driver {
             asked_at: Duration::ZERO,
             is_alone: false,
             is_aborted: false,
+            was_taken_up: false,
+            has_failed: false,
             room_wait: None,
             waiting: Vec::new(),
             waiting_next: Vec::new(),
@@ -181,6 +188,7 @@ impl Driver {
         let group_wakes = self.group_wakes.clone();
         self.probe().await;
         loop {
+            self.take_up().await;
             self.publish();
             let tick = self.ticker.wait(ClockReading::of(&*self.parts.clock));
             tokio::select! {

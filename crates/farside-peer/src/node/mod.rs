@@ -36,7 +36,7 @@ use crate::error::SessionError;
 use crate::hello::{Service, VERSIONS, check_name};
 use crate::id::PeerId;
 use crate::identity::Identity;
-use crate::pairing::{Invite, PairingCode, Reachable};
+use crate::pairing::{Invite, OpenInvite, PairingCode, Reachable};
 use crate::registry::{PeerRecord, PeerRegistry};
 use crate::service::{PeerLink, PeerService};
 use crate::session::SessionStats;
@@ -253,6 +253,16 @@ impl Node {
     /// [`SessionError::Local`] if this site does not listen, or too many invitations are open.
     pub fn invite(&self, valid: Duration) -> Result<Invite, SessionError> {
         self.inner.invite(valid)
+    }
+
+    /// Invitations that can still be used, oldest first.
+    pub fn open_invites(&self) -> Vec<OpenInvite> {
+        self.inner.invites.lock().open_ones(self.inner.clock.monotonic())
+    }
+
+    /// Takes an invitation back that is called `id`; `None` if no open one is.
+    pub fn cancel_invite(&self, id: &str) -> Option<OpenInvite> {
+        self.inner.invites.lock().cancel(id, self.inner.clock.monotonic())
     }
 
     /// Accepts the invitation `code` of the site at `address`; both sites then have pinned each other. The peer is

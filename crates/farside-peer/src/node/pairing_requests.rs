@@ -15,7 +15,7 @@ use crate::error::{Refusal, SessionError};
 use crate::hello::{Hello, Role, Verdict, check_name};
 use crate::id::PeerId;
 use crate::limits::PAIRING_TIMEOUT;
-use crate::pairing::{Invite, PairingCode, Reachable, protocol};
+use crate::pairing::{Invite, PairingCode, Reachable, invite_id, protocol, short_name};
 use crate::registry::PeerRecord;
 use crate::tls::Secured;
 
@@ -29,7 +29,8 @@ impl Inner {
         }
         let now = self.clock.monotonic();
         let code = self.invites.lock().open(self.identity.id(), valid, now, &*self.random)?;
-        Ok(Invite { code, expires_at: self.clock.now().plus(valid) })
+        let id = short_name(&invite_id(code.token()));
+        Ok(Invite { code, id, expires_at: self.clock.now().plus(valid) })
     }
 
     pub(super) async fn join(

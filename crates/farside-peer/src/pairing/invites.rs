@@ -20,12 +20,28 @@ use crate::limits::{INVITE_FAILURES_MAX, INVITE_VALID_MAX, INVITES_OPEN_MAX, INV
 pub struct Invite {
     /// What to carry to the other site.
     pub code: PairingCode,
+    /// What it is called in lists; says nothing of the code.
+    pub id: String,
     /// Until when it is good, by this site's wall clock.
     pub expires_at: Timestamp,
 }
 
+/// An invitation that can still be used, as it is listed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OpenInvite {
+    /// What it is called.
+    pub id: String,
+    /// How long it is still good.
+    pub left: Duration,
+}
+
 /// Names an invitation without giving anything of its token away.
 pub(crate) type InviteId = [u8; 16];
+
+/// What people call one: 32 bits, in hexadecimal. Few are open at a time.
+pub(crate) fn short_name(id: &InviteId) -> String {
+    id.iter().take(4).map(|byte| format!("{byte:02x}")).collect()
+}
 
 /// The key with which knowledge of a token is proved.
 pub(crate) fn proving_key(token: &[u8; TOKEN_BYTES]) -> hmac::Key {
@@ -47,6 +63,7 @@ enum Fate {
     Used,
     Expired,
     Withdrawn,
+    Cancelled,
 }
 
 struct Entry {
@@ -97,6 +114,22 @@ impl Invites {
         Ok(PairingCode::new(inviter, token))
     }
 
+    /// Those that can still be used, oldest first.
+    pub(crate) fn open_ones(&mut self, now: Duration) -> Vec<OpenInvite> {
+        self.expire(now);
+        let open = self.entries.iter().filter(|e| matches!(e.fate, Fate::Open { .. }));
+        open.map(|e| OpenInvite { id: short_name(&e.id), left: e.expires.saturating_sub(now) }).collect()
+    }
+
+    /// Has an open invitation be good no more. Answers what it was; none if no open one is called so.
+    pub(crate) fn cancel(&mut self, id: &str, now: Duration) -> Option<OpenInvite> {
+        self.expire(now);
+        let is_it = |e: &&mut Entry| matches!(e.fate, Fate::Open { .. }) && short_name(&e.id) == id;
+        let entry = self.entries.iter_mut().find(is_it)?;
+        entry.fate = Fate::Cancelled;
+        Some(OpenInvite { id: id.to_owned(), left: entry.expires.saturating_sub(now) })
+    }
+
     /// Whether there is anything to say to a joiner: an open invitation, or one it can be told the end of.
     pub(crate) fn any_remembered(&mut self, now: Duration) -> bool {
         self.expire(now);
@@ -118,6 +151,9 @@ impl Invites {
         match &mut entry.fate {
             Fate::Used => Err(refusal("used", "this invitation was used already; ask for a new one")),
             Fate::Expired => Err(refusal("expired", "this invitation has expired; ask for a new one")),
+            Fate::Cancelled => {
+                Err(refusal("withdrawn", "the inviting site took this invitation back; ask for a new one"))
+            }
             Fate::Withdrawn => Err(refusal(
                 "withdrawn",
                 "this invitation was withdrawn after failed attempts; ask for a new one",
@@ -183,6 +219,21 @@ mod tests {
             assert_eq!(invites.spend(&id, b"m", b"no proof", MINUTE).unwrap_err().code, "forbidden");
         }
         assert_eq!(spend(&mut invites, &code, MINUTE), Err("withdrawn".into()));
+    }
+
+    #[test]
+    fn one_that_was_taken_back_is_good_no_more_and_the_others_are() {
+        let mut invites = Invites::default();
+        let (first, second) = (invited(&mut invites, MINUTE), invited(&mut invites, MINUTE + MINUTE / 2));
+        let open = invites.open_ones(2 * MINUTE - MINUTE / 4);
+        assert_eq!(open.iter().map(|o| o.left).collect::<Vec<_>>(), [MINUTE / 4, 3 * MINUTE / 4]);
+        assert!(invites.cancel("nothing", MINUTE).is_none());
+        assert_eq!(invites.cancel(&open[0].id, MINUTE).unwrap().id, open[0].id);
+        assert!(invites.cancel(&open[0].id, MINUTE).is_none(), "it is over already");
+        assert_eq!(spend(&mut invites, &first, MINUTE), Err("withdrawn".into()));
+        assert_eq!(invites.open_ones(MINUTE).len(), 1);
+        assert_eq!(spend(&mut invites, &second, MINUTE), Ok(()));
+        assert!(invites.open_ones(MINUTE).is_empty());
     }
 
     #[test]

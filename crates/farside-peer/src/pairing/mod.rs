@@ -26,7 +26,7 @@ pub(crate) mod protocol;
 
 pub use code::{CodeError, PairingCode};
 pub(crate) use failures::Failures;
-pub use invites::Invite;
-pub(crate) use invites::Invites;
+pub use invites::{Invite, OpenInvite};
+pub(crate) use invites::{Invites, invite_id, short_name};
 pub(crate) use protocol::Reachable;
 pub use protocol::fuzz_pairing;

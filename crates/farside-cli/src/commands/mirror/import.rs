@@ -282,6 +282,7 @@ fn line(
         link.paths = Some(connection.pairs.iter().map(path).collect());
     }
     line.mirror = Some(CreateMirror {
+        if_absent: false,
         source: format!("{peer}:{}/{from}", import.source_pool),
         destination: format!("{}/{to}", import.pool),
         every_seconds: None,

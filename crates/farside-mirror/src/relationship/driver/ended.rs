@@ -69,6 +69,7 @@ impl Driver {
                 };
                 self.log(LogEvent::Abort { reason: error.to_string() }, kind, None).await;
                 self.why = Some(error.to_string());
+                self.has_failed = true;
                 self.losses = 0;
                 (Event::Failed, Err(error))
             }
@@ -192,6 +193,7 @@ impl Driver {
                  history could not be saved; the transfer itself is not affected: {error}");
         }
         self.why = report.reason.clone().or_else(|| self.behind_why(outcome));
+        self.has_failed = report.result != TransferResult::Ok;
         let event = match (report.result, &report.reason) {
             (TransferResult::Ok, _) => LogEvent::End { bytes: report.wire_bytes_received },
             (_, reason) => LogEvent::Abort { reason: reason.clone().unwrap_or_default() },

@@ -120,6 +120,7 @@ impl Driver {
 
     pub(super) fn start_transfer(&mut self, kind: TransferKind, ready: Ready) -> Uuid {
         self.late_acknowledgement = None;
+        self.note_why_before();
         // Whoever asked while it waited is served with a point that is as new as that.
         let reserved = ready.reserved.filter(|_| kind == TransferKind::Update && !self.is_asked_since);
         let turn = ready.turn.filter(|_| kind == TransferKind::Update).map(Arc::new);
@@ -188,6 +189,7 @@ impl Driver {
         if let Activity::Running { cancel, .. } = &self.activity {
             cancel.cancel();
             if let Ending::Ran(Ok(mut ran)) = self.activity.ended().await {
+                ran.outcome.report.reason = self.why_cut(ran.outcome.report.reason.take());
                 self.transfer_ended(&mut ran.outcome).await;
                 self.settle(|| Ok(ran.outcome.report.clone()));
             }

@@ -5,6 +5,9 @@ use crate::error::MirrorError;
 use crate::limits::WAITERS_MAX;
 use crate::store::SwapMark;
 
+/// How the reason of an earlier attempt begins.
+const BEFORE: &str = "the attempt before this one: ";
+
 impl Driver {
     /// Whether anything may be asked of this mirror now.
     pub(crate) fn check_ready(&self) -> Result<(), MirrorError> {
@@ -69,6 +72,15 @@ impl Driver {
             }
             _ => Ok(()),
         }
+    }
+
+    /// A transfer begins: what the one before it failed for is not what it is about, and is said so; any other word of it is over.
+    pub(super) fn note_why_before(&mut self) {
+        let has_failed = std::mem::take(&mut self.has_failed);
+        self.why = self.why.take().filter(|_| has_failed).map(|why| {
+            let why = why.strip_prefix(BEFORE).unwrap_or(&why);
+            format!("{BEFORE}{why}")
+        });
     }
 
     /// What is in the way, the nearest first.

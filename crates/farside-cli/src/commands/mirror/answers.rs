@@ -1,0 +1,72 @@
+//! What a command says of a mirror that it has changed: that, and no more. `mirror status` has the rest.
+
+use farside_api::{Mirror, MirrorState, SetMirror};
+
+use super::own_throttle;
+use crate::output::or_dash;
+use crate::quantities::{duration, size};
+
+/// What `mirror set` was asked for, as it holds now.
+pub(super) fn set(mirror: &Mirror, request: &SetMirror) -> String {
+    let mut said = Vec::new();
+    if request.every_seconds.is_some() || request.schedule.is_some() {
+        let updated = |schedule: String| format!("updated {schedule}");
+        said.push(mirror.schedule.clone().map_or_else(|| "updated only when you ask".into(), updated));
+    }
+    if request.rpo_seconds.is_some() {
+        let within = |rpo| format!("objective {}", duration(rpo));
+        said.push(mirror.objective_seconds.map_or_else(|| "no objective".into(), within));
+    }
+    if request.retention.is_some() {
+        let keeps = |keep: String| format!("keeps {keep}");
+        said.push(mirror.retention.clone().map_or_else(|| "keeps only its newest point".into(), keeps));
+    }
+    if request.group.is_some() {
+        let group = |group: String| format!("in group {group}");
+        said.push(mirror.group.clone().map_or_else(|| "in no group".into(), group));
+    }
+    if let (Some(asked), Some(link)) = (&request.link, &mirror.link) {
+        if asked.throttle.is_some() {
+            said.push(format!("throttle {}", own_throttle(link, mirror.throttle)));
+        }
+        if asked.window_bytes.is_some() {
+            said.push(format!("window {}", link.window_bytes.map_or_else(|| "auto".into(), size)));
+        }
+        if asked.low_priority.is_some() {
+            said.push(format!("priority {}", if link.low_priority { "low" } else { "normal" }));
+        }
+        if asked.paths.is_some() {
+            let paths = link.paths.join(" ");
+            said.push(if paths.is_empty() { "all paths".into() } else { format!("paths {paths}") });
+        }
+    }
+    format!("{}: {}\n", mirror.name, said.join("; "))
+}
+
+pub(super) fn quiesced(mirror: &Mirror) -> String {
+    let name = &mirror.name;
+    let first = match mirror.state {
+        MirrorState::Transferring | MirrorState::Initializing => {
+            format!("{name}: the transfer that runs finishes, and no other begins")
+        }
+        _ => format!("{name} is quiesced: no transfer begins"),
+    };
+    format!("{first} until farside mirror resume {name}\n")
+}
+
+pub(super) fn resumed(mirror: &Mirror) -> String {
+    let name = &mirror.name;
+    match &mirror.schedule {
+        Some(schedule) => format!("{name} is updated again, {schedule}\n"),
+        None => format!("{name} may be updated again; it has no schedule: farside mirror update {name}\n"),
+    }
+}
+
+pub(super) fn aborted(mirror: &Mirror) -> String {
+    let shows = or_dash(mirror.current_snapshot.clone(), |snapshot| snapshot);
+    let name = &mirror.name;
+    match mirror.current_snapshot {
+        Some(_) => format!("{name}: no transfer waits or runs; it shows {shows}, as before\n"),
+        None => format!("{name}: no transfer waits or runs; it shows nothing of its source yet\n"),
+    }
+}

@@ -1,0 +1,211 @@
+//! What people who know only the manual stumbled over: commands given twice, at the wrong moment, or with a guess.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where it is wrong")]
+
+mod support;
+
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{RngCore, SeedableRng};
+use support::{Pair, Site, eventually, seed, status, text};
+
+/// A script that runs twice succeeds twice, says which of it was there, and names what differs.
+#[test]
+fn a_script_can_run_twice() {
+    let pair = Pair::start();
+    let (a, b) = (&pair.a, &pair.b);
+    let pool =
+        format!("pool create more --path {} --size 64M --if-absent", pair.root.path().join("m").display());
+    let made = [
+        (a, pool.as_str()),
+        (a, "volume create p/w --size 1M --quota 8M --if-absent"),
+        (b, "mirror create a:p/w q/w --every 1h --keep last=3 --if-absent"),
+    ];
+    a.ok("peer allow b p/w");
+    for (site, command) in made {
+        if command.starts_with("mirror") {
+            a.ok("peer allow b p/w --reverse");
+        }
+        assert_eq!(site.json(command)["existed"], false, "{command}");
+        assert_eq!(site.json(command)["existed"], true, "{command}");
+        assert!(site.ok(command).contains("is there, as asked for"), "{command}");
+        let plain = command.replace(" --if-absent", "");
+        assert!(site.fails(4, &plain).contains("exist"), "{plain}");
+    }
+    let said = a.fails(4, "volume create p/w --size 2M --quota 8M --if-absent");
+    assert!(said.contains("its size is 1048576 bytes, and not 2097152 bytes"), "{said}");
+    let said = b.fails(4, "mirror create a:p/x q/w --every 2h --if-absent");
+    assert!(said.contains("its source is a:p/w, and not a:p/x"), "{said}");
+    assert!(said.contains("its schedule is every 1h, and not every 2h"), "{said}");
+    b.ok("mirror create a:p/w q/w --if-absent");
+    assert!(b.ok("mirror initialize q/w --if-absent").contains("q/w holds"));
+    assert_eq!(b.json("mirror initialize q/w --if-absent")["existed"], true);
+    let address = b.json("peer status a")["address"].as_str().unwrap().to_owned();
+    assert_eq!(b.json(&format!("peer join {address} --if-absent"))["existed"], true);
+    // What was begun without waiting can be waited for.
+    b.ok("mirror update q/w --no-wait");
+    assert!(b.ok("mirror wait q/w").contains("q/w holds"));
+    assert!(a.fails(3, "mirror wait p/w").contains("nothing was asked for"));
+}
+
+#[test]
+fn invitations_are_listed_and_taken_back() {
+    let root = tempfile::tempdir().unwrap();
+    let (a, b) = (Site::start(root.path(), "a"), Site::start(root.path(), "b"));
+    assert!(a.ok("peer invite --list").contains("no invitation"));
+    let (first, second) = (a.json("peer invite"), a.json("peer invite --valid 1h"));
+    let open = a.json("peer invite --list");
+    let ids: Vec<_> = open.as_array().unwrap().iter().map(|open| open["id"].clone()).collect();
+    assert_eq!(ids, [first["id"].clone(), second["id"].clone()]);
+    let secret = first["code"].as_str().unwrap();
+    assert!(!open.to_string().contains(secret), "the list tells no code");
+    let cancel = format!("peer invite --cancel {}", first["id"].as_str().unwrap());
+    assert!(a.ok(&cancel).contains("taken back"));
+    assert!(a.fails(3, &cancel).contains("no invitation is called"));
+    let join = |code: &str, status: i32| {
+        let file = root.path().join("code");
+        std::fs::write(&file, code).unwrap();
+        let joined =
+            b.farside(&format!("peer join {} --code-file {}", a.published("peer.addr"), file.display()));
+        let said = text(&joined.stdout) + &text(&joined.stderr);
+        assert_eq!(joined.status.code(), Some(status), "{said}");
+        said
+    };
+    assert!(join(secret, 4).contains("took this invitation back"));
+    join(second["code"].as_str().unwrap(), 0);
+    // Rights in a line each; a flag that was not given again is said to be gone.
+    let said = b.ok("peer allow a q/v q/w --reverse --fence");
+    assert_eq!(said.lines().count(), 2, "{said}");
+    assert!(said.contains("a may mirror q/v, and the way back; it is fenced here"), "{said}");
+    let said = b.ok("peer allow a q/v");
+    assert!(said.contains("the way back, which it had, is taken back"), "{said}");
+    assert!(b.ok("peer deny a q/v").contains("a may not mirror q/v"));
+    let said = b.ok("site set --throttle-out 20Mbit/s,08:00-18:00=5Mbit/s");
+    assert!(said.contains("20Mbit/s,08:00-18:00=5Mbit/s") && said.contains("bit/s)"), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+}
+
+/// From the first moment without its peer to the last a mirror says the same word, since when and why.
+#[test]
+fn one_word_while_the_peer_is_away() {
+    let mut pair = Pair::start();
+    pair.mirror(1 << 20);
+    pair.b.ok("mirror initialize q/v");
+    assert!(pair.b.ok("mirror set q/v --every 1s").contains("q/v: updated every 1s"));
+    assert!(pair.b.http("/readyz").contains("200 OK"));
+    pair.a.kill();
+    let b = &pair.b;
+    eventually("it is seen", || b.json("peer status a")["state"] == "disconnected");
+    assert!(b.ok("peer list").contains("WHY"));
+    for _ in 0..30 {
+        let mirror = status(b, "q/v");
+        assert_eq!(mirror["state"], "queued", "{mirror}");
+        assert!(mirror["why"].as_str().unwrap().starts_with("no session with a since "), "{mirror}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let page = b.http("/metrics");
+    for series in [
+        "farside_mirror_transfers_total{mirror=\"q/v\",result=\"failed\"}",
+        "farside_mirror_transfers_total{mirror=\"q/v\",result=\"aborted\"} 0",
+        "farside_mirror_copied{mirror=\"q/v\"} 1",
+    ] {
+        assert!(page.contains(series), "{series} in {page}");
+    }
+}
+
+/// What a person asked for goes on after a restart, where no schedule takes it up; what a person ended does not.
+#[test]
+fn a_first_copy_that_a_restart_cut_goes_on() {
+    const BYTES: u64 = 16 << 20;
+    let (mut pair, relay) = Pair::through_relay();
+    pair.mirror(BYTES);
+    let mut bytes = vec![0; BYTES as usize];
+    StdRng::seed_from_u64(seed()).fill_bytes(&mut bytes);
+    let mut host = pair.a.nbd("p/v");
+    host.write(0, &bytes[..BYTES as usize / 2]).unwrap();
+    host.write(BYTES / 2, &bytes[BYTES as usize / 2..]).unwrap();
+    host.flush().unwrap();
+    drop(host);
+    relay.limit(Some(4 << 20));
+    let staged = |b: &Site| b.json("pool status q")["staged_bytes"].as_u64().unwrap_or(0);
+    let begin = |pair: &Pair| {
+        let already = staged(&pair.b);
+        pair.b.ok("mirror initialize q/v --no-wait");
+        eventually("some of it is staged", || staged(&pair.b) > already);
+    };
+    begin(&pair);
+    pair.b.ok("mirror abort q/v");
+    eventually("it has ended", || status(&pair.b, "q/v")["state"] == "uninitialized");
+    assert_eq!(pair.b.stop(), Some(0));
+    pair.b.restart();
+    eventually("they meet", || pair.b.json("peer status a")["state"] == "connected");
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(status(&pair.b, "q/v")["state"], "uninitialized", "a person has ended it");
+
+    begin(&pair);
+    assert_eq!(pair.b.stop(), Some(0));
+    pair.b.restart();
+    let history = pair.b.json("mirror history q/v");
+    assert!(history[0]["reason"].as_str().unwrap().contains("the daemon was stopped"), "{history}");
+    eventually("it goes on by itself", || status(&pair.b, "q/v")["state"] == "initializing");
+    pair.b.kill();
+    pair.b.restart();
+    relay.limit(None);
+    eventually("it is there", || status(&pair.b, "q/v")["state"] == "mirrored");
+    assert!(pair.b.nbd("q/v").read_all() == bytes);
+}
+
+#[test]
+fn what_stands_in_the_way_is_said_at_once_and_by_name() {
+    let mut pair = Pair::start();
+    pair.mirror(1 << 20);
+    pair.a.ok("volume create p/w --size 1M");
+    pair.a.ok("peer allow b p/w --reverse");
+    pair.b.ok("mirror create a:p/w q/w");
+    pair.b.ok("mirror initialize q/v");
+    pair.b.ok("mirror initialize q/w");
+    let host = pair.a.nbd("p/w");
+    let said = pair.a.ok("pool delete p --plan");
+    for part in ["p/v is mirrored by b", "p/w is mirrored by b", "1 NBD connection to its volumes", "uid "] {
+        assert!(said.contains(part), "{part} in {said}");
+    }
+    let said = pair.b.fails(4, "mirror swap q/w --yes");
+    let of_this = format!("pid {}", std::process::id());
+    assert!(said.contains("1 NBD connection that may write to p/w") && said.contains(&of_this), "{said}");
+    drop(host);
+    // A pool that is not there: nobody quiesced its mirrors, and it is forgotten, not deleted.
+    assert_eq!(pair.b.stop(), Some(0));
+    let (here, away) = (pair.root.path().join("q.pool"), pair.root.path().join("away.pool"));
+    std::fs::rename(&here, &away).unwrap();
+    pair.b.restart();
+    let mirror = status(&pair.b, "q/v");
+    assert_eq!(mirror["state"], "queued", "{mirror}");
+    assert!(mirror["why"].as_str().unwrap().contains("it waits for pool q"), "{mirror}");
+    assert!(pair.b.ok("volume list").contains("pool q is not open"));
+    let said = pair.b.ok("pool delete q --plan");
+    assert!(said.contains("forget pool q") && said.contains("schedules, retention and limits"), "{said}");
+    assert!(!pair.b.http("/metrics").contains("farside_mirror_copied"));
+    pair.b.ok(&format!("pool import q --path {}", away.display()));
+    assert!(pair.b.ok("volume list").contains("q/v"));
+}
+
+#[test]
+fn a_configuration_is_checked_beside_a_daemon_that_runs() {
+    let root = tempfile::tempdir().unwrap();
+    let site = Site::start(root.path(), "a");
+    let check = |lines: &str| {
+        std::fs::write(site.dir.join("farside.toml"), lines).unwrap();
+        let checked = std::process::Command::new(env!("CARGO_BIN_EXE_farsided"))
+            .args(["--check", "--data-dir"])
+            .arg(&site.dir)
+            .output()
+            .unwrap();
+        (checked.status.code(), text(&checked.stdout) + &text(&checked.stderr))
+    };
+    let (code, said) = check("[budgets]\nreserve_percent = 20\n");
+    assert!(code == Some(0) && said.contains("is right"), "{said}");
+    let (code, said) = check("[budgets]\nreserve_percentage = 20\n");
+    assert!(code != Some(0) && said.contains("reserve_percentage"), "{said}");
+    site.ok("site status");
+}

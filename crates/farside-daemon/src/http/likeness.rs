@@ -1,0 +1,133 @@
+//! Whether what is there is what was asked for: requests that may be made twice (`if_absent`). What a request does not name is not
+//! compared.
+
+use farside_api::{CreatePool, CreateVolume, ErrorBody, ErrorCode, Pool, Volume};
+use farside_mirror::{MirrorOptions, Relationship, Retention, Schedule};
+use farside_peer::PeerId;
+
+/// What a request says of one property, and what that is.
+type Compared = (&'static str, String, String);
+
+/// An error that names all that differs.
+fn differing(what: &str, hint: String, compared: Vec<Compared>) -> Result<(), ErrorBody> {
+    let differ = |(name, wanted, found): Compared| {
+        (wanted != found).then(|| format!("{name} is {found}, and not {wanted}"))
+    };
+    let differences: Vec<_> = compared.into_iter().filter_map(differ).collect();
+    if differences.is_empty() {
+        return Ok(());
+    }
+    let message = format!("{what} is there and differs: {}. Nothing was changed", differences.join("; "));
+    Err(ErrorBody::new(ErrorCode::Exists, message).hint(hint))
+}
+
+fn bytes(bytes: Option<u64>) -> String {
+    bytes.map_or_else(|| "none".into(), |bytes| format!("{bytes} bytes"))
+}
+
+/// A pool that is there, and one that was asked for.
+pub(super) fn pool(there: &Pool, wanted: &CreatePool) -> Result<(), ErrorBody> {
+    let mut compared = vec![("its path", wanted.path.clone(), there.path.clone())];
+    if let (Some(size), Some(_)) = (wanted.size_bytes, there.size_bytes) {
+        compared.push(("its size", bytes(Some(size)), bytes(there.size_bytes)));
+    }
+    let hint = format!("farside pool status {} shows it; choose another name for another pool", there.name);
+    differing(&format!("pool {}", there.name), hint, compared)
+}
+
+/// A volume that is there, and one that was asked for.
+pub(super) fn volume(there: &Volume, wanted: &CreateVolume) -> Result<(), ErrorBody> {
+    let mut compared = vec![("its size", bytes(Some(wanted.size_bytes)), bytes(Some(there.size_bytes)))];
+    let said = |bytes: u64| (bytes > 0).then_some(bytes);
+    if let Some(quota) = wanted.limits.quota_bytes {
+        compared.push(("its quota", bytes(said(quota)), bytes(there.quota_bytes)));
+    }
+    if let Some(reserve) = wanted.limits.reserve_bytes {
+        compared.push(("what is reserved for it", bytes(said(reserve)), bytes(there.reserve_bytes)));
+    }
+    if let Some(autogrow) = wanted.limits.autogrow {
+        let to = there.autogrow.map(|autogrow| autogrow.to_bytes);
+        compared.push(("how far it grows", bytes(said(autogrow.to_bytes)), bytes(to)));
+    }
+    let name = &there.name;
+    let hint = format!("farside volume set {name} and farside volume resize {name} change what is there");
+    differing(&format!("volume {name}"), hint, compared)
+}
+
+/// What a request says of a mirror.
+#[derive(Debug)]
+pub(super) struct WantedMirror<'a> {
+    pub(super) peer: PeerId,
+    pub(super) source: String,
+    pub(super) schedule: Option<&'a Schedule>,
+    pub(super) retention: Option<&'a Retention>,
+    pub(super) group: Option<&'a str>,
+    pub(super) options: Option<&'a MirrorOptions>,
+}
+
+/// A mirror that is there, and one that was asked for. `name_of` says what a peer is called.
+pub(super) fn mirror(
+    there: &Relationship,
+    wanted: &WantedMirror<'_>,
+    name_of: impl Fn(PeerId) -> String,
+) -> Result<(), ErrorBody> {
+    let source = |peer, source: &str| format!("{}:{source}", name_of(peer));
+    let mut compared = vec![(
+        "its source",
+        source(wanted.peer, &wanted.source),
+        source(there.peer, &there.source.to_string()),
+    )];
+    if let Some(schedule) = wanted.schedule {
+        compared.push(("its schedule", schedule.to_string(), there.schedule.to_string()));
+    }
+    if let Some(retention) = wanted.retention {
+        compared.push(("what it keeps", retention.to_string(), there.retention.to_string()));
+    }
+    if let Some(group) = wanted.group {
+        let of = |group: &str| if group.is_empty() { "none".to_owned() } else { group.to_owned() };
+        compared.push(("its group", of(group), of(there.group.as_deref().unwrap_or_default())));
+    }
+    if let Some(options) = wanted.options
+        && *options != there.options
+    {
+        compared.push(("its use of the link", "as asked for".into(), "another".into()));
+    }
+    let name = &there.destination;
+    let hint = format!("farside mirror set {name} changes all but the source");
+    differing(&format!("the mirror of {name}"), hint, compared)
+}
+
+#[cfg(test)]
+mod tests {
+    use farside_engine::VolumeName;
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn what_is_not_named_is_not_compared_and_all_that_differs_is_said() {
+        let (ours, theirs): (VolumeName, VolumeName) = ("q/v".parse().unwrap(), "p/v".parse().unwrap());
+        let schedule = "every 10s".parse::<Schedule>().unwrap_or_default();
+        let there = Relationship::new(Uuid::nil(), PeerId([1; 32]), theirs, ours, schedule);
+        let wanted = WantedMirror {
+            peer: PeerId([1; 32]),
+            source: "p/v".into(),
+            schedule: None,
+            retention: None,
+            group: None,
+            options: None,
+        };
+        let name_of = |peer: PeerId| format!("site{}", peer.0[0]);
+        mirror(&there, &wanted, name_of).unwrap();
+        let other = WantedMirror { peer: PeerId([2; 32]), group: Some("shop"), ..wanted };
+        let refused = mirror(&there, &other, name_of).unwrap_err();
+        assert_eq!(refused.code, ErrorCode::Exists);
+        assert!(
+            refused
+                .message
+                .contains("its source is site1:p/v, and not site2:p/v; its group is none, and not shop"),
+            "{}",
+            refused.message
+        );
+    }
+}
