@@ -190,6 +190,12 @@ pub struct Mirror {
     /// In the answer to a break at a snapshot: the side branch that newer content stays as, `POOL/VOL@NAME`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept_as: Option<String>,
+    /// In the answer to its making: what its first copy brings at most, bytes; absent if the source does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_copy_bytes: Option<u64>,
+    /// Beside that: how much may be staged in the pool here now, bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub room_bytes: Option<u64>,
 }
 
 /// A volume here was overtaken: its replica was broken off, and hosts may be writing there.

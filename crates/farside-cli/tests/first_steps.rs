@@ -19,10 +19,11 @@ fn a_script_can_run_twice() {
         format!("pool create more --path {} --size 64M --if-absent", pair.root.path().join("m").display());
     let made = [
         (a, pool.as_str()),
+        (a, "volume create p/v --size 4M --if-absent"),
         (a, "volume create p/w --size 1M --quota 8M --if-absent"),
         (b, "mirror create a:p/w q/w --every 1h --keep last=3 --if-absent"),
     ];
-    a.ok("peer allow b p/w");
+    a.ok("peer allow b p/v p/w");
     for (site, command) in made {
         if command.starts_with("mirror") {
             a.ok("peer allow b p/w --reverse");
@@ -31,7 +32,11 @@ fn a_script_can_run_twice() {
         assert_eq!(site.json(command)["existed"], true, "{command}");
         assert!(site.ok(command).contains("is there, as asked for"), "{command}");
         let plain = command.replace(" --if-absent", "");
-        assert!(site.fails(4, &plain).contains("exist"), "{plain}");
+        let refused = site.farside(&format!("{plain} --json"));
+        assert!(
+            refused.status.code() == Some(4) && text(&refused.stdout).contains("\"exists\""),
+            "{refused:?}"
+        );
     }
     let said = a.fails(4, "volume create p/w --size 2M --quota 8M --if-absent");
     assert!(said.contains("its size is 1048576 bytes, and not 2097152 bytes"), "{said}");
@@ -39,6 +44,16 @@ fn a_script_can_run_twice() {
     assert!(said.contains("its source is a:p/w, and not a:p/x"), "{said}");
     assert!(said.contains("its schedule is every 1h, and not every 2h"), "{said}");
     b.ok("mirror create a:p/w q/w --if-absent");
+    // What a first copy brings is said before its first byte.
+    let mut host = a.nbd("p/v");
+    host.write(0, &[7; 1 << 20]).unwrap();
+    host.flush().unwrap();
+    let mut bytes = vec![0; 1 << 20];
+    StdRng::seed_from_u64(seed()).fill_bytes(&mut bytes);
+    host.write(1 << 20, &bytes).unwrap();
+    let made = b.json("mirror create a:p/v q/v");
+    assert_eq!(made["first_copy_bytes"], 2 << 20, "{made}");
+    assert!(made["room_bytes"].as_u64().unwrap() > 2 << 20, "{made}");
     assert!(b.ok("mirror initialize q/w --if-absent").contains("q/w holds"));
     assert_eq!(b.json("mirror initialize q/w --if-absent")["existed"], true);
     let address = b.json("peer status a")["address"].as_str().unwrap().to_owned();
@@ -72,11 +87,12 @@ fn invitations_are_listed_and_taken_back() {
         assert_eq!(joined.status.code(), Some(status), "{said}");
         said
     };
-    assert!(join(secret, 4).contains("took this invitation back"));
+    assert!(join(secret, 1).contains("took this invitation back"));
     join(second["code"].as_str().unwrap(), 0);
     // Rights in a line each; a flag that was not given again is said to be gone.
     let said = b.ok("peer allow a q/v q/w --reverse --fence");
-    assert_eq!(said.lines().count(), 2, "{said}");
+    // And two that say that the pool is not there.
+    assert_eq!(said.lines().count(), 4, "{said}");
     assert!(said.contains("a may mirror q/v, and the way back; it is fenced here"), "{said}");
     let said = b.ok("peer allow a q/v");
     assert!(said.contains("the way back, which it had, is taken back"), "{said}");

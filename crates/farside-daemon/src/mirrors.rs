@@ -462,7 +462,16 @@ impl Mirrors {
             source_heard_at: None,
             source_overtaken: None,
             kept_as: None,
+            first_copy_bytes: None,
+            room_bytes: None,
         }
+    }
+
+    /// Bytes that transfers may stage for `volume` now; none if the engine cannot tell.
+    pub(crate) async fn staging_room(&self, volume: &VolumeName) -> Option<u64> {
+        let (engine, of) = (Arc::clone(&self.parts.engine), volume.clone());
+        let room = move || engine.staging_room(&of).map_err(Failure::into_error_body);
+        self.parts.blocking.run(room).await.ok().flatten().map(|room| room.room_bytes)
     }
 
     /// Whether the pool has `volume` as a replica that hosts may not write to.

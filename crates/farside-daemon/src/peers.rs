@@ -20,6 +20,8 @@ use crate::options::Listen;
 use crate::state::{Recorded, RightRow, State, StateError};
 use crate::volume_ids::{Called, VolumeIds};
 
+/// How long the answer to a pairing waits for the first session.
+const JOINED_WITHIN: Duration = Duration::from_secs(3);
 /// Largest packet of Ethernet without jumbo frames, bytes.
 const ETHERNET_MTU: u32 = 1500;
 
@@ -466,6 +468,8 @@ pub(crate) async fn join(node: &Node, request: &api::JoinPeer) -> Result<api::Pe
         .join(&request.address, &code, request.name.as_deref())
         .await
         .map_err(Failure::into_error_body)?;
+    // Whoever looks at once sees it connected, as a rule.
+    let _ = node.wait_link(record.id, JOINED_WITHIN).await;
     named(node, &record.name).map(|peer| document(&peer))
 }
 

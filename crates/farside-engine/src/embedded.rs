@@ -578,6 +578,7 @@ fn info(name: &VolumeName, status: &VolumeStatus) -> VolumeInfo {
         name: name.clone(),
         uuid: status.uuid,
         size_bytes: status.size_bytes,
+        occupied_bytes: Some(status.occupied_bytes),
         is_replica: status.replica.as_ref().is_some_and(|r| !r.broken_off),
     }
 }

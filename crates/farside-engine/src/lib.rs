@@ -65,6 +65,8 @@ pub struct VolumeInfo {
     pub uuid: Uuid,
     /// Its size in bytes.
     pub size_bytes: u64,
+    /// Bytes of data that it has with all its snapshots, at most; none if the engine does not count.
+    pub occupied_bytes: Option<u64>,
     /// Whether it is the replica of a mirror, hence read-only to hosts.
     pub is_replica: bool,
 }

@@ -53,10 +53,8 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
             let mirror: Mirror = context.client.post(&["mirrors"], &request).await?;
             present::show(&context, there, &mirror, &format!("the mirror of {of}"), |m| {
                 let updates = m.schedule.as_ref().map(|s| format!(", updated {s}")).unwrap_or_default();
-                format!(
-                    "{} mirrors {}{updates}; next: farside mirror initialize {}\n",
-                    m.name, m.source, m.name
-                )
+                let next = format!("next: farside mirror initialize {}\n", m.name);
+                format!("{} mirrors {}{updates}\n{}{next}", m.name, m.source, answers::first_copy(m))
             });
         }
         Verb::Import(import) => import::run(&context, import).await?,

@@ -193,9 +193,11 @@ async fn create(State(site): Shared, Body(request): Body<CreateMirror>) -> Answe
         group,
         allow_reverse: !request.no_reverse,
     };
-    let made = mirrors.make(wanted, CREATE_PATIENCE).await?;
+    let (made, first_copy_bytes) = mirrors.make(wanted, CREATE_PATIENCE).await?;
     tracing::info!(replica = %destination, source = request.source, "mirror created");
-    Ok(Json(site.mirrors.document(&made.status(), site.clock.now())))
+    let room_bytes = site.mirrors.staging_room(&destination).await;
+    let document = site.mirrors.document(&made.status(), site.clock.now());
+    Ok(Json(Mirror { first_copy_bytes, room_bytes, ..document }))
 }
 
 type OneMirror = Path<(String, String)>;

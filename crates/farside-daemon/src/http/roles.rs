@@ -40,7 +40,6 @@ const TABLE: &[(&str, &str, Needs)] = &[
     ("GET", "/events", VIEWER),
     ("GET", "/log", VIEWER),
     ("GET", "/operations", VIEWER),
-    ("GET", "/operations", VIEWER),
     ("GET", "/operations/{id}", VIEWER),
 
     ("GET", "/sites", VIEWER),

@@ -1,10 +1,10 @@
-//! `/support` and `/operations`: what `farside support-bundle` asks beside the other listings.
+//! `/support`: what `farside support-bundle` asks beside the other listings.
 
 use axum::Json;
 use axum::extract::State;
 use farside_api::{
-    ApiConfiguration, BudgetConfiguration, Configuration, NbdConfiguration, Operation, ReplicaConfiguration,
-    Support, Versions, WireConfiguration,
+    ApiConfiguration, BudgetConfiguration, Configuration, NbdConfiguration, ReplicaConfiguration, Support,
+    Versions, WireConfiguration,
 };
 use farside_format::FORMAT_VERSION;
 use farside_link::{Congestion, HostTcp};
@@ -20,7 +20,7 @@ use crate::options::{Config, Listen, LogFormat, NbdTls};
 use crate::state::SCHEMA;
 
 pub(super) fn routes() -> Routes {
-    OpenApiRouter::new().routes(routes!(support)).routes(routes!(operations))
+    OpenApiRouter::new().routes(routes!(support))
 }
 
 /// Configuration, versions and log for whoever helps.
@@ -98,10 +98,4 @@ fn configuration(config: &Config) -> Configuration {
         accelerator: None,
         alarms: None,
     }
-}
-
-/// Long work that is under way or ended lately.
-#[utoipa::path(get, path = "/operations", responses((status = 200, body = Vec<Operation>)))]
-async fn operations(State(site): Shared) -> Answer<Vec<Operation>> {
-    Ok(Json(site.operations.list(&site.node, &site.mirrors)))
 }

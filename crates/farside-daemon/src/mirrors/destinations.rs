@@ -497,5 +497,7 @@ fn source(held: api::MirrorDestination) -> api::Mirror {
         source_heard_at: None,
         source_overtaken: None,
         kept_as: None,
+        first_copy_bytes: None,
+        room_bytes: None,
     }
 }

@@ -221,7 +221,7 @@ impl Destination {
         let (options, retention) = (MirrorOptions::default(), Retention::default());
         let wanted =
             NewMirror { peer, source, destination, schedule, options, retention, group: None, allow_reverse };
-        self.make(wanted, link_wait).await
+        self.make(wanted, link_wait).await.map(|(mirror, _)| mirror)
     }
 
     /// Makes a mirror of a peer's volume: all of it, or nothing. The replica is made if it is not there; if it is, it must be empty,
@@ -229,7 +229,13 @@ impl Destination {
     /// peer does not allow is said now, not at the first transfer. If the peer's administrator allows the way back, and
     /// `allow_reverse` says that this side's does, the peer gets the right to read the replica: it will need it to follow
     /// this side after a failover.
-    pub async fn make(&self, wanted: NewMirror, link_wait: Duration) -> Result<Mirror, MirrorError> {
+    ///
+    /// Answers also what a first copy brings at most, bytes, where the source says it.
+    pub async fn make(
+        &self,
+        wanted: NewMirror,
+        link_wait: Duration,
+    ) -> Result<(Mirror, Option<u64>), MirrorError> {
         let NewMirror { peer, source, destination, schedule, options, retention, group, allow_reverse } =
             wanted;
         options.check()?;
@@ -237,7 +243,7 @@ impl Destination {
             // What the pool knows of it goes on; what only the database knew is said again. The schedule last: without one the
             // same command finds it again.
             let id = found.status().relationship.id;
-            let (_, reverse) = self.describe(id, peer, &source, &destination, link_wait).await?;
+            let (_, reverse, _) = self.describe(id, peer, &source, &destination, link_wait).await?;
             if reverse && allow_reverse {
                 self.parts.reverse.grant_reverse(peer, &destination).await?;
             }
@@ -252,11 +258,12 @@ impl Destination {
             }
             found.set_schedule(schedule).await?;
             tracing::info!(%peer, volume = %destination, "took over the mirror that was found in the pool");
-            return Ok(found);
+            return Ok((found, None));
         }
         let _reserved = ReservedSlot::take(self, &destination)?;
         let new_id = self.new_id();
-        let (size_bytes, reverse) = self.describe(new_id, peer, &source, &destination, link_wait).await?;
+        let (size_bytes, reverse, first_copy) =
+            self.describe(new_id, peer, &source, &destination, link_wait).await?;
         let (engine, clock) = (self.parts.engine.clone(), self.parts.clock.clone());
         let (of, to) = (source.clone(), destination.clone());
         let wanted = move |id| ReplicaRecord {
@@ -290,7 +297,7 @@ impl Destination {
             }
             tracing::info!(%peer, volume = %destination, "the way back is allowed on both sides");
         }
-        self.drive(relationship).await
+        Ok((self.drive(relationship).await?, first_copy))
     }
 
     /// Starts the mirror of a relationship that the store knows.
@@ -327,7 +334,7 @@ impl Destination {
         source: &VolumeName,
         destination: &VolumeName,
         link_wait: Duration,
-    ) -> Result<(u64, bool), MirrorError> {
+    ) -> Result<(u64, bool, Option<u64>), MirrorError> {
         let describe = Describe {
             relationship: id.as_bytes().to_vec(),
             volume: source.to_string(),
@@ -342,7 +349,7 @@ impl Destination {
         })?;
         let description = Description::decode(answer)
             .map_err(|e| MirrorError::protocol(format!("malformed description: {e}")))?;
-        Ok((convert::size(description.size_bytes)?, description.reverse))
+        Ok((convert::size(description.size_bytes)?, description.reverse, description.occupied_bytes))
     }
 
     /// The mirror whose replica is `volume`.

@@ -76,7 +76,7 @@ impl Shared {
         let reverse = self.registry.rights.may_reverse(peer, &volume);
         let engine = self.engine.clone();
         let info = blocking(move || engine.volume(&volume)).await.map_err(to_refusal)?;
-        Ok(Description { size_bytes: info.size_bytes, reverse, origin })
+        Ok(Description { size_bytes: info.size_bytes, reverse, origin, occupied_bytes: info.occupied_bytes })
     }
 
     pub(super) async fn begin(

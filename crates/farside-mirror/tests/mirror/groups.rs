@@ -46,7 +46,7 @@ async fn grouped(seed: u64, link: LinkSettings, schedule: Schedule) -> (Sites, V
             group: Some("shop".into()),
             allow_reverse: true,
         };
-        mirrors.push(pair.b.destination.make(wanted, PATIENCE).await.unwrap());
+        mirrors.push(pair.b.destination.make(wanted, PATIENCE).await.unwrap().0);
     }
     stamp_all(&pair, 1);
     for mirror in &mirrors {

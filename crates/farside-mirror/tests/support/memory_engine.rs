@@ -476,6 +476,7 @@ impl Engine for MemoryEngine {
                 name: name.clone(),
                 uuid: volume.uuid,
                 size_bytes: volume.live.size_bytes,
+                occupied_bytes: None,
                 is_replica: volume.record.as_ref().is_some_and(|r| !r.broken_off),
             })
         })

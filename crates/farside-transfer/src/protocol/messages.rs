@@ -77,6 +77,10 @@ pub struct Description {
     /// Where it stands, if that was asked.
     #[prost(message, optional, tag = "3")]
     pub origin: Option<Origin>,
+    /// What it has with all its snapshots at most, bytes: what a first copy brings. Absent where that is not known, and from sites that
+    /// do not say it.
+    #[prost(uint64, optional, tag = "4")]
+    pub occupied_bytes: Option<u64>,
 }
 
 /// A transfer of an update waits at its destination for its turn: the source takes the snapshot that it will bring now, with the

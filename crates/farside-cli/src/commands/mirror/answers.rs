@@ -43,6 +43,21 @@ pub(super) fn set(mirror: &Mirror, request: &SetMirror) -> String {
     format!("{}: {}\n", mirror.name, said.join("; "))
 }
 
+/// What the first copy brings, and whether there is room for it.
+pub(super) fn first_copy(mirror: &Mirror) -> String {
+    let Some(brings) = mirror.first_copy_bytes else { return String::new() };
+    let pool = mirror.name.split('/').next().unwrap_or_default();
+    let room = match mirror.room_bytes {
+        None => String::new(),
+        Some(room) if room >= brings => format!("; pool {pool} has room for {}", size(room)),
+        Some(room) => format!(
+            "; pool {pool} has room for {} only, and what does not fit is refused. To make room: farside pool grow {pool}",
+            size(room)
+        ),
+    };
+    format!("the first copy brings up to {}{room}\n", size(brings))
+}
+
 pub(super) fn quiesced(mirror: &Mirror) -> String {
     let name = &mirror.name;
     let first = match mirror.state {
