@@ -69,6 +69,7 @@ impl Inner {
         };
         let record = self.pin(record).await?;
         tracing::info!(peer = %record.name, id = %record.id, address, "paired: accepted the invitation of a peer");
+        self.dial_peer_now(record.id);
         let _ = timeout(CLOSE_TIMEOUT, io.shutdown()).await;
         Ok(record)
     }

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use farside_link::limits::REDIAL_MIN;
 use farside_link::{Backoff, Reach, SocketOptions};
@@ -17,6 +18,11 @@ use crate::hello::Role;
 use crate::limits::{DIAL_NEXT_PATH_AFTER, SESSION_PROVEN_AFTER};
 use crate::registry::PeerRecord;
 use crate::session::{PacketLimits, Session, SessionInfo};
+
+/// A peer that was pinned so lately has just been paired.
+const JUST_PAIRED_SECONDS: f64 = 1.0;
+/// How long the inviting site leaves it to the other one to dial first.
+const FIRST_DIAL_AFTER: Duration = Duration::from_millis(300);
 
 impl Inner {
     /// Starts the task; cancelling the token stops it.
@@ -50,6 +56,15 @@ impl Inner {
     ) {
         let mut backoff = Backoff::new();
         let mut told = None;
+        // Of the two sites of a pairing the one that joined dials. This one would come before it is known there, and both logs would
+        // say that the other is a stranger.
+        if self.clock.now().seconds_since(record.added_at).abs() < JUST_PAIRED_SECONDS {
+            tokio::select! {
+                () = sleep(FIRST_DIAL_AFTER) => {}
+                () = wanted.notified() => {}
+                _ = state.wait_for(|s| s.connected) => {}
+            }
+        }
         // Ends with the peer's entry, which holds the sender.
         while state.wait_for(|s| !s.connected).await.is_ok() {
             match self.dial(record, reach).await {
