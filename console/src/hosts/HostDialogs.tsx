@@ -1,5 +1,4 @@
 import { Button, Checkbox } from '@patternfly/react-core';
-import { useQueryClient } from '@tanstack/react-query';
 import { useState } from 'react';
 import { Link } from 'react-router-dom';
 import { answered, api, planned, type Schemas } from '../api/client';
@@ -118,8 +117,7 @@ export function DenyHost({ host, volume, onClose }: { host: string; volume: stri
   );
 }
 
-export function RemoveHost({ host, onClose, onGone }: { host: string; onClose: () => void; onGone: () => void }) {
-  const client = useQueryClient();
+export function RemoveHost({ host, onClose }: { host: string; onClose: () => void }) {
   const path = { host };
   return (
     <ActionDialog
@@ -129,13 +127,8 @@ export function RemoveHost({ host, onClose, onGone }: { host: string; onClose: (
         verb: 'Remove',
         typed: host,
         plan: () => planned(api.DELETE('/api/v1/hosts/{host}', { params: { path, query: { plan: true } } })),
-        run: async () => {
-          const gone = await answered(api.DELETE('/api/v1/hosts/{host}', { params: { path } }));
-          // Nobody asks for it again while its page is left.
-          client.removeQueries({ queryKey: ['host', host] });
-          onGone();
-          return gone;
-        },
+        run: () => answered(api.DELETE('/api/v1/hosts/{host}', { params: { path } })),
+        leaves: { to: '/hosts', keys: [['host', host]] },
       }}
     />
   );

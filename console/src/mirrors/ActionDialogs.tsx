@@ -1,13 +1,14 @@
 import { Checkbox } from '@patternfly/react-core';
 import { useState } from 'react';
 import { answered, api, confirming, parts, planned, type Schemas, type TransferRecord } from '../api/client';
-import { useSnapshots, type SeenMirror } from '../api/queries';
+import { usePeers, useSnapshots, type SeenMirror } from '../api/queries';
 import { SelectField, TextField } from '../forms/fields';
 import { askedWhen, inWords, readWhen } from '../forms/when';
 import { WhenFields } from '../forms/WhenFields';
 import { ActionDialog } from '../plan/ActionDialog';
 import { duration, readSize } from '../words/quantities';
-import { simpleAction, type ActionName } from './actions';
+import { BeginDrill } from './Drills';
+import { peerOf, simpleAction, type ActionName } from './actions';
 
 interface Shown {
   mirror: SeenMirror;
@@ -20,6 +21,7 @@ export function MirrorAction({ name, ...shown }: Shown & { name: ActionName }) {
   if (name === 'break') return <Break {...shown} />;
   if (name === 'resync') return <Resync {...shown} />;
   if (name === 'set') return <Settings {...shown} />;
+  if (name === 'drill') return <BeginDrill mirror={shown.mirror} onClose={shown.onClose} />;
   const action = simpleAction(name, shown.mirror, shown.history);
   return action && <ActionDialog action={action} onClose={shown.onClose} />;
 }
@@ -109,6 +111,7 @@ function Settings({ mirror, onClose }: Shown) {
     window: link?.window_bytes ? String(link.window_bytes) : '0',
     group: mirror.group ?? '',
     low: link?.low_priority ?? false,
+    paths: (link?.paths ?? []).join(' '),
   };
   const began = readWhen(mirror.schedule);
   const [when, setWhen] = useState(began);
@@ -117,6 +120,8 @@ function Settings({ mirror, onClose }: Shown) {
   const [window, setWindow] = useState(was.window);
   const [group, setGroup] = useState(was.group);
   const [low, setLow] = useState(was.low);
+  const [paths, setPaths] = useState(was.paths);
+  const peers = usePeers();
 
   const wanted: Schemas['SetMirror'] = {};
   const would: string[] = [];
@@ -135,6 +140,8 @@ function Settings({ mirror, onClose }: Shown) {
   const linked: Schemas['SetMirrorLink'] = {};
   if (throttle !== was.throttle) [linked.throttle] = [throttle, would.push(`Its limit on the link is ${throttle}.`)];
   if (low !== was.low) [linked.low_priority] = [low, would.push(low ? 'It gives way to other traffic.' : 'It does not give way to other traffic.')];
+  const named = paths.split(/[\s,]+/).filter(Boolean);
+  if (named.join(' ') !== was.paths) [linked.paths] = [named, would.push(named.length > 0 ? `From the next transfer on it takes ${named.join(' and ')}.` : `From the next transfer on it takes the paths of ${peerOf(mirror)}.`)];
   if (window !== was.window) {
     const read = readSize(window);
     if (typeof read === 'string') wrong.window = read;
@@ -142,6 +149,7 @@ function Settings({ mirror, onClose }: Shown) {
   }
   if (Object.keys(linked).length > 0) wanted.link = linked;
   const isRight = !wrong.time && !wrong.window && would.length > 0;
+  const usual = peers.data?.find(({ name }) => name === peerOf(mirror))?.address;
 
   return (
     <ActionDialog
@@ -158,6 +166,7 @@ function Settings({ mirror, onClose }: Shown) {
             <TextField label="Points that stay" value={retention} onChange={setRetention} help="last=10,hourly=24,daily=7, or none" />
             <TextField label="Limit" value={throttle} onChange={setThrottle} help="4MB/s, with times 4MB/s,08:00-18:00=1MB/s, or unlimited" />
             <TextField label="Window" value={window} onChange={setWindow} wrong={wrong.window} help="16M; 0: as much as the path needs" />
+            <TextField label="Paths" value={paths} onChange={setPaths} placeholder={usual ? `LOCAL=${usual}` : undefined} help={`LOCAL=HOST:PORT, several with a space between them; empty: those of ${peerOf(mirror)}`} />
             <TextField label="Group" value={group} onChange={setGroup} help="Mirrors of a group show one moment of their source." />
             <Checkbox id="low" label="Give way to other traffic" isChecked={low} onChange={(_, checked) => setLow(checked)} />
           </>

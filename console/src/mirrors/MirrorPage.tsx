@@ -11,6 +11,7 @@ import { Status } from '../words/Status';
 import { Ago } from '../words/Time';
 import { MirrorAction } from './ActionDialogs';
 import { LABELS, NEEDS, peerOf, possible, type ActionName } from './actions';
+import { Drills } from './Drills';
 import { Kinds } from './Kinds';
 import { Log } from './Log';
 import { mirrorKey } from './MirrorTable';
@@ -50,6 +51,7 @@ function OneMirror({ mirror }: { mirror: SeenMirror }) {
   return (
     <>
       <State mirror={mirror} />
+      {isReplica && <Drills replica={mirror.name} />}
       {isReplica && <Transfers mirror={mirror} />}
       <Sides mirror={mirror} />
       {isReplica && <LogPanel name={mirror.name} />}
@@ -117,6 +119,8 @@ function State({ mirror }: { mirror: SeenMirror }) {
           ['Volume', <Link key="volume" to={`/volumes/${mirror.name}`}>{mirror.name}</Link>],
           ['Limit now', mirror.throttle ? rate(mirror.throttle) : null],
           ['Limit as set', mirror.link?.throttle],
+          ['Paths', mirror.link?.paths.length ? mirror.link.paths.join(', ') : null],
+          ['Gives way', mirror.link?.low_priority ? 'to other traffic on the path' : null],
           ['Newest point', mirror.current_snapshot],
           ['Content root', mirror.content_root && <code key="root">{mirror.content_root}</code>],
           ['Whole replica compared', mirror.last_proven_at && <Ago key="proven" at={mirror.last_proven_at} />],

@@ -1,6 +1,6 @@
 import { Button } from '@patternfly/react-core';
 import { useState } from 'react';
-import { Link, useNavigate, useParams } from 'react-router-dom';
+import { Link, useParams } from 'react-router-dom';
 import type { Schemas } from '../api/client';
 import { useMirrors, usePeer } from '../api/queries';
 import { useMay } from '../api/session';
@@ -13,7 +13,7 @@ import { count, duration, milliseconds, rate, size } from '../words/quantities';
 import { Status } from '../words/Status';
 import { Ago } from '../words/Time';
 import { Hours } from './Hours';
-import { Allow, Deny, PeerSettings, RemovePeer } from './PeerDialogs';
+import { Allow, Deny, PeerSettings, Rekey, RemovePeer } from './PeerDialogs';
 import { PeerState } from './Peers';
 
 type PeerStatus = Schemas['PeerStatus'];
@@ -40,8 +40,7 @@ export default function PeerPage() {
 
 function Session({ peer }: { peer: PeerStatus }) {
   const may = useMay();
-  const navigate = useNavigate();
-  const [asked, setAsked] = useState<'set' | 'remove' | null>(null);
+  const [asked, setAsked] = useState<'set' | 'rekey' | 'remove' | null>(null);
   const link = peer.link;
   return (
     <Panel
@@ -51,6 +50,9 @@ function Session({ peer }: { peer: PeerStatus }) {
           <span className="button-row">
             <Button size="sm" variant="secondary" onClick={() => setAsked('set')}>
               Settings
+            </Button>
+            <Button size="sm" variant="secondary" onClick={() => setAsked('rekey')}>
+              Another key
             </Button>
             <Button size="sm" variant="danger" onClick={() => setAsked('remove')}>
               Remove
@@ -77,20 +79,17 @@ function Session({ peer }: { peer: PeerStatus }) {
           ['Identity', <code key="id">{peer.id}</code>],
           ['Committed rate (CIR)', link?.rate_bytes_per_second ? rate(link.rate_bytes_per_second) : null],
           ['Paths are used', link && link.paths.length > 0 ? link.mode : null],
+          ['DSCP mark', link?.dscp || null],
+          ['Sign of life every', link?.keepalive_seconds ? duration(link.keepalive_seconds) : null],
           ['Sent twice, over another lane', peer.streams?.retransmitted_bytes ? size(peer.streams.retransmitted_bytes) : null],
         ]}
       />
       {peer.throttle_out && <Hours title="Limit of what is sent to it" rules={peer.throttle_out.rules} />}
       {peer.throttle_in && <Hours title="Limit of what it sends here" rules={peer.throttle_in.rules} />}
       {asked === 'set' && <PeerSettings peer={peer} onClose={() => setAsked(null)} />}
+      {asked === 'rekey' && <Rekey peer={peer.name} onClose={() => setAsked(null)} />}
       {asked === 'remove' && (
-        <RemovePeer
-          peer={peer.name}
-          onClose={() => {
-            setAsked(null);
-            void navigate('/peers');
-          }}
-        />
+        <RemovePeer peer={peer.name} onClose={() => setAsked(null)} />
       )}
     </Panel>
   );

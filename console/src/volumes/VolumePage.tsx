@@ -40,6 +40,7 @@ function Found({ volume }: { volume: Volume }) {
     ['snapshot', 'Take a snapshot', 'operator'],
     ['limits', 'Limits', 'operator'],
     ['resize', 'Resize', 'administrator'],
+    ['rename', 'Rename', 'operator'],
     ['delete', 'Delete', 'administrator'],
   ];
   return (
@@ -207,19 +208,24 @@ function Snapshots({ volume, ask }: { volume: Volume; ask: (name: VolumeActionNa
       cell: (snapshot) => (
         <span className="button-row">
           {may('operator') && (
-            <Button variant="link" isInline onClick={() => ask('clone', snapshot)}>
-              Clone
-            </Button>
+            <>
+              <Button variant="link" isInline onClick={() => ask('clone', snapshot)} aria-label={`Clone ${snapshot.name}`}>
+                Clone
+              </Button>
+              <Button variant="link" isInline onClick={() => ask('rename-snapshot', snapshot)} aria-label={`Rename ${snapshot.name}`}>
+                Rename
+              </Button>
+            </>
           )}
           {may('administrator') && (
             <>
-              <Button variant="link" isInline onClick={() => ask('hold', snapshot)}>
+              <Button variant="link" isInline onClick={() => ask('hold', snapshot)} aria-label={`${snapshot.held ? 'Let go of' : 'Hold'} ${snapshot.name}`}>
                 {snapshot.held ? 'Let go' : 'Hold'}
               </Button>
-              <Button variant="link" isInline onClick={() => ask('rollback', snapshot)}>
+              <Button variant="link" isInline onClick={() => ask('rollback', snapshot)} aria-label={`Roll back ${snapshot.name}`}>
                 Roll back
               </Button>
-              <Button variant="link" isInline isDanger onClick={() => ask('delete-snapshot', snapshot)}>
+              <Button variant="link" isInline isDanger onClick={() => ask('delete-snapshot', snapshot)} aria-label={`Delete ${snapshot.name}`}>
                 Delete
               </Button>
             </>
