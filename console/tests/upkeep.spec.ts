@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { copyFileSync, renameSync } from 'node:fs';
+import { copyFileSync, readFileSync, renameSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test, type Page } from '@playwright/test';
 import { at, complaints, gone, scratch, Site } from './sites';
@@ -41,6 +41,8 @@ interface Staged {
 }
 
 interface Given {
+  /** Fields that are out of sight at first. */
+  more?: string;
   fill?: Record<string, string>;
   choose?: Record<string, string>;
   typed?: string;
@@ -49,9 +51,10 @@ interface Given {
 }
 
 /** Presses a button, fills the dialog in, reads the plan, and runs it. */
-async function run(page: Page, button: string, verb: string, { fill = {}, choose = {}, typed, stays = false }: Given = {}) {
+async function run(page: Page, button: string, verb: string, { more, fill = {}, choose = {}, typed, stays = false }: Given = {}) {
   await page.getByRole('button', { name: button, exact: true }).first().click();
   const dialog = page.getByRole('dialog');
+  if (more) await dialog.getByRole('button', { name: more }).click();
   for (const [label, value] of Object.entries(choose)) await dialog.getByLabel(label, { exact: true }).selectOption(value);
   for (const [label, text] of Object.entries(fill)) await dialog.locator('input').and(dialog.getByLabel(label)).first().fill(text);
   await expect(dialog.locator('.plan li').first()).toBeVisible();
@@ -190,6 +193,53 @@ test('what a cut transfer has left is seen, and dropped', async ({ browser }) =>
   south.farside('mirror', 'delete', 'vault/big', '--yes');
 });
 
+test('the mirrors of a group are broken off at one moment', async ({ browser }) => {
+  for (const name of ['db', 'wal']) {
+    north.farside('volume', 'create', `tank/${name}`, '--size', '4M');
+    north.write(`tank/${name}`, randomBytes(4096 * 8));
+    north.farside('peer', 'allow', 'south', `tank/${name}`);
+    south.farside('mirror', 'create', `north:tank/${name}`, `vault/${name}`, '--group', 'shop', '--keep', 'last=3');
+    south.farside('mirror', 'initialize', `vault/${name}`);
+  }
+  south.farside('mirror', 'update', 'vault/db');
+  const page = await at(browser, south, 'runner');
+  const said = complaints(page);
+  await page.goto(`${south.url}/mirrors/vault/db`);
+  await page.getByRole('button', { name: 'Break (take over)' }).click();
+  const dialog = page.getByRole('dialog');
+  await expect(dialog.getByLabel('All 2 mirrors of the group shop')).toBeChecked();
+  await expect(dialog.getByText('2 mirrors are broken off, all as of')).toBeVisible();
+  // One by itself is possible, too.
+  await dialog.getByLabel('All 2 mirrors of the group shop').uncheck();
+  await expect(dialog.getByRole('heading', { name: 'Break vault/db off: take over here' })).toBeVisible();
+  await dialog.getByLabel('All 2 mirrors of the group shop').check();
+  await expect(dialog.getByText('2 mirrors are broken off, all as of')).toBeVisible();
+  await dialog.getByLabel('Type shop to confirm').fill('shop');
+  await dialog.getByRole('button', { name: 'Break all' }).click();
+  await expect(dialog).toBeHidden();
+  const mirrors = ['vault/db', 'vault/wal'].map((name) => json<{ state: string; current_snapshot: string }[]>(south, 'mirror', 'status', name)[0]!);
+  expect(mirrors.map(({ state }) => state)).toEqual(['broken-off', 'broken-off']);
+  const moments = mirrors.map(({ current_snapshot: name }, index) => json<{ name: string; created_at: string }[]>(south, 'snapshot', 'list', ['vault/db', 'vault/wal'][index]!).find((each) => each.name === name)?.created_at);
+  expect(moments[0]).toBe(moments[1]);
+  expect(said).toEqual([]);
+  for (const name of ['db', 'wal']) south.farside('mirror', 'delete', `vault/${name}`, '--yes');
+});
+
+test('what the daemon is, and its log for whoever helps', async ({ browser }) => {
+  const page = await at(browser, north, 'runner');
+  const said = complaints(page);
+  await page.goto(`${north.url}/events`);
+  await expect(page.getByText(north.dir)).toBeVisible();
+  await page.getByRole('button', { name: 'Read its log' }).click();
+  await expect(page.getByLabel('Log of the daemon')).toContainText('pool');
+  const saved = page.waitForEvent('download');
+  await page.getByRole('button', { name: 'Save it for whoever helps' }).click();
+  const file = await saved;
+  expect(file.suggestedFilename()).toMatch(/^farside-north-.*\.json$/);
+  expect(JSON.parse(readFileSync(await file.path(), 'utf8'))).toMatchObject({ configuration: { name: 'north' } });
+  expect(said).toEqual([]);
+});
+
 test('a scrub at another rate, and from the beginning', async ({ browser }) => {
   const page = await at(browser, south, 'runner');
   await page.goto(`${south.url}/pools/vault`);
@@ -275,7 +325,7 @@ test('paths of a mirror and of a peer, its name, its marks', async ({ browser })
   const said = complaints(page);
   const address = json<{ address: string }[]>(south, 'peer', 'list')[0]!.address;
   await page.goto(`${south.url}/mirrors/vault/mail`);
-  await run(page, 'Settings', 'Change', { fill: { Paths: `127.0.0.1=${address}` } });
+  await run(page, 'Settings', 'Change', { more: 'Use of the link', fill: { Paths: `127.0.0.1=${address}` } });
   const link = () => json<{ link: { paths: string[] } }[]>(south, 'mirror', 'status', 'vault/mail')[0]?.link.paths;
   expect(link()).toEqual([`127.0.0.1=${address}`]);
   await expect(page.getByText(`127.0.0.1=${address}`)).toBeVisible();

@@ -11,11 +11,11 @@ import {
 import { useId, useState } from 'react';
 
 /** Fields that are seldom needed: out of sight until somebody asks for them. */
-export function More({ label, children }: { label: string; children: React.ReactNode }) {
-  const [open, setOpen] = useState(false);
+export function More({ label, isOpen = false, children }: { label: string; isOpen?: boolean; children: React.ReactNode }) {
+  const [open, setOpen] = useState(isOpen);
   return (
     <ExpandableSection toggleText={label} isExpanded={open} onToggle={(_, is) => setOpen(is)} isIndented>
-      <div className="more-fields">{children}</div>
+      {open && <div className="more-fields">{children}</div>}
     </ExpandableSection>
   );
 }

@@ -6,6 +6,7 @@ import { useHosts, useVolumes } from '../api/queries';
 import { SelectField, TextField } from '../forms/fields';
 import { ActionDialog } from '../plan/ActionDialog';
 import { CopyLine } from '../words/CopyLine';
+import { save } from '../words/save';
 import { sentence } from '../words/sentence';
 
 export function AddHost({ onClose }: { onClose: () => void }) {
@@ -40,7 +41,7 @@ function Added({ host }: { host: Schemas['AddedHost'] }) {
       </p>
       <div className="button-row gap-below">
         {files.map(([name, text]) => (
-          <Button key={name} variant="secondary" size="sm" onClick={() => save(name, text)}>
+          <Button key={name} variant="secondary" size="sm" onClick={() => save(name, text, 'application/x-pem-file')}>
             Save {name}
           </Button>
         ))}
@@ -53,16 +54,6 @@ function Added({ host }: { host: Schemas['AddedHost'] }) {
       </p>
     </>
   );
-}
-
-/** A file of the browser's, made here: nothing is asked of anybody for it. */
-function save(name: string, text: string) {
-  const address = URL.createObjectURL(new Blob([text], { type: 'application/x-pem-file' }));
-  const link = document.createElement('a');
-  link.href = address;
-  link.download = name;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(address), 10_000);
 }
 
 /** What a person must know of a change of rights; null: nothing. */

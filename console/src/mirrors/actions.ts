@@ -34,6 +34,22 @@ export const LABELS: Record<ActionName, string> = {
   release: 'Release',
 };
 
+/** What it does, in a line, before it is asked for. */
+export const HINTS: Record<ActionName, string> = {
+  initialize: 'Brings all data of the original here, once',
+  update: 'Brings what has changed at the original since the last update',
+  quiesce: 'Holds the updates until they are resumed',
+  resume: 'Lets the updates go on',
+  abort: 'Ends the transfer that runs; the replica stays as it is',
+  break: 'Makes the replica writable, without asking the other site: for the worst day',
+  resync: 'Makes this volume follow the other one, from the newest point that both hold',
+  swap: 'Changes the roles of both sites, as planned: nothing is lost',
+  drill: 'Tries the replica by a writable clone; mirroring goes on',
+  set: 'Schedule, objective, retention, and its use of the link',
+  delete: 'Ends the mirror; the volume stays',
+  release: 'Lets go of what is kept here for the replica, if that one will not come back',
+};
+
 export const NEEDS: Record<ActionName, Schemas['AccessRole']> = {
   initialize: 'operator',
   update: 'operator',
@@ -75,7 +91,7 @@ const plain = (...would: string[]) => () => Promise.resolve({ would });
 function updateCost(history: TransferRecord[], what: string): string[] {
   const mean = lately(history);
   if (!mean) return ['No update has ended yet: what one costs is not known.'];
-  return [`${what} took ${size(mean.wire)} on the wire and ${duration(mean.seconds)} of late (mean of the last ${mean.count} updates).`];
+  return [`${what} took ${size(mean.wire)} on the wire and ${duration(mean.seconds)} of late (${mean.count === 1 ? 'the last update' : `mean of the last ${mean.count} updates`}).`];
 }
 
 /** Actions that ask for nothing more than to be read and agreed to. The others have a dialog of their own. */

@@ -2,6 +2,7 @@ import { Checkbox } from '@patternfly/react-core';
 import { useState } from 'react';
 import { answered, api, confirming, planned, type Schemas } from '../api/client';
 import { usePeers, useSite, useVolumes } from '../api/queries';
+import { SITE } from '../api/site';
 import { More, SelectField, TextField } from '../forms/fields';
 import { ActionDialog } from '../plan/ActionDialog';
 import { CopyLine } from '../words/CopyLine';
@@ -30,6 +31,13 @@ export function Invite({ onClose }: { onClose: () => void }) {
   );
 }
 
+/** Where a site is met that listens on every address: where this browser has found it, unless that is by way of another site. */
+function reached(address: string): string {
+  const [, host, port] = /^(.*):(\d+)$/.exec(address) ?? [];
+  if (host !== '0.0.0.0' && host !== '[::]') return address;
+  return `${SITE ? 'HOST' : window.location.hostname}:${port}`;
+}
+
 export function InvitationCode({ invitation }: { invitation: Schemas['Invitation'] }) {
   const site = useSite();
   return (
@@ -39,7 +47,12 @@ export function InvitationCode({ invitation }: { invitation: Schemas['Invitation
       </p>
       <CopyLine label="The code" text={invitation.code} />
       {site.data?.peer_address ? (
-        <CopyLine label="The address of this site, as the other one reaches it" text={site.data.peer_address} />
+        <>
+          <CopyLine label="The address of this site, as the other one reaches it" text={reached(site.data.peer_address)} />
+          {reached(site.data.peer_address) !== site.data.peer_address && (
+            <p className="quiet gap-below">It listens on every address of its machine. If the other site reaches that by another name than this browser does, take that name, with the same port.</p>
+          )}
+        </>
       ) : (
         <p>This site does not listen for peers (--peer-listen off): the other site has to invite it instead.</p>
       )}
@@ -191,7 +204,7 @@ export function PeerSettings({ peer, onClose }: { peer: Schemas['PeerStatus']; o
             <TextField label="Limit of what it sends here" value={given.in} onChange={fill('in')} />
             <TextField label="Address" value={given.address} onChange={fill('address')} help="HOST:PORT; empty: it dials this site" />
             <TextField label="Name here" value={given.name} onChange={fill('name')} required />
-            <More label="Paths and packets">
+            <More label="Paths and packets" isOpen={was.paths !== '' || was.rate !== 'unlimited' || was.dscp !== '0'}>
               <TextField label="Paths" value={given.paths} onChange={fill('paths')} placeholder="10.0.1.1=10.0.1.2:7440 10.0.2.1=10.0.2.2:7440" help="LOCAL=HOST:PORT, all of them, with a space between; at the site that dials. Empty: its address alone" />
               <SelectField label="Of several paths it takes" value={given.mode} onChange={fill('mode')} options={Object.entries(MODES).map(([value, label]) => ({ value, label }))} />
               <TextField label="Committed rate (CIR)" value={given.rate} onChange={fill('rate')} help="9.6Mbit/s; everything to it together stays below. Or unlimited" />

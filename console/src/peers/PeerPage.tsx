@@ -105,6 +105,7 @@ const loss = (path: PeerPath) =>
 const windowOf = (path: PeerPath) =>
   path.rtt_seconds && path.delivery_bytes_per_second ? path.rtt_seconds * path.delivery_bytes_per_second : null;
 
+/** A handful at most, in the order of preference: they are not sorted otherwise. */
 const COLUMNS: Column<PeerPath>[] = [
   {
     title: 'Path',
@@ -115,7 +116,6 @@ const COLUMNS: Column<PeerPath>[] = [
   {
     title: 'State',
     width: 13,
-    value: (path) => path.state,
     cell: (path) => (
       <>
         <Status tone={path.state === 'up' ? (path.why ? 'warning' : 'proven') : 'danger'}>{path.state}</Status>
@@ -124,24 +124,22 @@ const COLUMNS: Column<PeerPath>[] = [
       </>
     ),
   },
-  { title: 'RTT', width: 10, right: true, value: (path) => path.rtt_seconds, cell: (path) => milliseconds(path.rtt_seconds) },
+  { title: 'RTT', width: 10, right: true, cell: (path) => milliseconds(path.rtt_seconds) },
   {
     title: 'Sent again',
     width: 11,
     right: true,
-    value: loss,
     cell: (path) => {
       const part = loss(path);
       return part === null ? '–' : `${(part * 100).toFixed(2)} %`;
     },
   },
-  { title: 'Rate', width: 12, right: true, value: (path) => path.delivery_bytes_per_second, cell: (path) => rate(path.delivery_bytes_per_second) },
-  { title: 'Window', width: 10, right: true, value: windowOf, cell: (path) => size(windowOf(path)) },
-  { title: 'Lanes', width: 8, right: true, value: (path) => path.lanes, cell: (path) => count(path.lanes) },
+  { title: 'Rate', width: 12, right: true, cell: (path) => rate(path.delivery_bytes_per_second) },
+  { title: 'Window', width: 10, right: true, cell: (path) => size(windowOf(path)) },
+  { title: 'Lanes', width: 8, right: true, cell: (path) => count(path.lanes) },
   {
     title: 'Packets',
     width: 12,
-    value: (path) => path.path_mtu_bytes,
     cell: (path) => `${path.path_mtu_bytes ? `${path.path_mtu_bytes} B` : '–'}${path.jumbo ? ', jumbo' : ''}`,
   },
 ];
@@ -213,7 +211,7 @@ function MirrorsWith({ name }: { name: string }) {
   return (
     <Panel title="Mirrors with it">
       <Loaded query={mirrors}>
-        {(all) => <MirrorTable label={`Mirrors with ${name}`} mirrors={all.filter((mirror) => peerOf(mirror) === name)} />}
+        {(all) => <MirrorTable label={`Mirrors with ${name}`} empty="There are no mirrors with it yet." mirrors={all.filter((mirror) => peerOf(mirror) === name)} />}
       </Loaded>
     </Panel>
   );
