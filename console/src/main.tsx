@@ -20,7 +20,8 @@ const client: QueryClient = new QueryClient({
     },
   }),
   defaultOptions: {
-    queries: { retry: 1, retryDelay: 1000, staleTime: 5_000, refetchOnWindowFocus: true, networkMode: 'always' },
+    // What is not there is not asked for twice.
+    queries: { retry: (failures, error) => failures < 1 && !(error instanceof Failure && error.code === 'not-found'), retryDelay: 1000, staleTime: 5_000, refetchOnWindowFocus: true, networkMode: 'always' },
     mutations: { networkMode: 'always' },
   },
 });

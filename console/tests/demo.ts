@@ -1,6 +1,7 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { front } from './front';
 import { BIN } from './sites';
 
 /** The sites of `make demo-console`: mirrors in every state. */
@@ -23,7 +24,7 @@ export class Demo {
     }
     for (const line of readFileSync(ready, 'utf8').trim().split('\n')) {
       const [name, url, file] = line.split(' ') as [string, string, string];
-      this.sites.set(name, { url, password: readFileSync(file, 'utf8').trim() });
+      this.sites.set(name, { url: await front(url), password: readFileSync(file, 'utf8').trim() });
     }
     return this;
   }

@@ -1,8 +1,9 @@
 import { expect, test } from '@playwright/test';
 import { patched } from '../src/api/live';
-import type { Snapshot } from '../src/api/client';
+import type { Plan, Snapshot } from '../src/api/client';
 import type { SeenMirror } from '../src/api/queries';
 import { askedWhen, inWords, readWhen } from '../src/forms/when';
+import { groupOf, instants, together, type Member } from '../src/mirrors/group';
 import { isConsistent, joined, remote } from '../src/mirrors/points';
 import { judge } from '../src/mirrors/verdict';
 import { rateOfOneConnection, rateOfWindow, windowFor } from '../src/peers/line';
@@ -91,4 +92,35 @@ test('a line, by arithmetic', () => {
   expect(rateOfWindow(65_536, 0.1)).toBeCloseTo(5.24e6, -4);
   expect(rateOfOneConnection(line)).toBe(45e6);
   expect(rateOfOneConnection({ rateBits: 155e6, rttSeconds: 0.1, loss: 0.001 })).toBeLessThan(10e6);
+});
+
+test('a group is broken off at the newest moment that all of it has', () => {
+  const snapshot = (name: string, minute: number, more: Partial<Snapshot> = {}) =>
+    ({ name, created_at: `2026-11-26T10:${minute}:00Z`, made_by: name.startsWith('mirror-') ? 'mirror' : 'person', on_main_line: true, ...more }) as Snapshot;
+  const member = (name: string, snapshots: Snapshot[], more: Partial<SeenMirror> = {}): Member => ({ mirror: mirror({ name, group: 'shop', ...more }), snapshots });
+  const db = member('q/db', [snapshot('monday', 10), snapshot('mirror-1', 20), snapshot('mirror-3', 30)]);
+  const log = member('q/log', [snapshot('monday', 10), snapshot('mirror-2', 20), snapshot('mirror-4', 31)]);
+  expect(instants([db, log])).toEqual([
+    { at: '2026-11-26T10:20:00Z', names: ['mirror-1', 'mirror-2'] },
+    { at: '2026-11-26T10:10:00Z', names: ['monday', 'monday'] },
+  ]);
+  // A name that was given again is another moment; what lies on a side branch is not what hosts saw.
+  expect(instants([member('q/db', [snapshot('monday', 10)]), member('q/log', [snapshot('monday', 11)])])).toContain('no snapshot of one moment');
+  expect(instants([db, member('q/log', [snapshot('monday', 10, { on_main_line: false })])])).toContain('no snapshot of one moment');
+  // What is broken off already decides.
+  const broken = member('q/db', db.snapshots, { state: 'broken-off', current_snapshot: 'monday' });
+  expect(instants([broken, log])).toEqual([{ at: '2026-11-26T10:10:00Z', names: ['monday', 'monday'] }]);
+  const other = member('q/log', log.snapshots, { state: 'broken-off', current_snapshot: 'mirror-2' });
+  expect(instants([broken, other])).toContain('at different points');
+
+  const all = [db.mirror, log.mirror, mirror({ name: 'q/new', group: 'shop', state: 'uninitialized' }), mirror({ name: 'q/else' })];
+  expect(groupOf(db.mirror, all).map(({ name }) => name)).toEqual(['q/db', 'q/log']);
+  expect(groupOf(all[3]!, all)).toEqual([]);
+
+  const plan = (more: Partial<Plan>) => ({ action: '', would: [], lost: [], ...more }) as Plan;
+  const whole = together('break', 'two', [
+    ['q/db', plan({ would: ['q/db is writable'], lost: ['a minute'], lost_bytes: 5 })],
+    ['q/log', plan({ would: ['writable'], lost_bytes: 2, refused: 'it is fenced' })],
+  ]);
+  expect(whole).toMatchObject({ would: ['two', 'q/db is writable', 'q/log: writable'], lost: ['q/db: a minute'], lost_bytes: 7, refused: 'q/log: it is fenced' });
 });

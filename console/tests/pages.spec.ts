@@ -48,6 +48,13 @@ const DIALOGS: [string, string, string, string][] = [
   ['dialog-token', '/access', 'Make a token', 'Good for'],
   ['dialog-site-limits', '/peers', 'Change the limits', 'Transfers at once'],
   ['dialog-peer', '/peers/north', 'Settings', 'Its people may'],
+  ['dialog-rekey', '/peers/north', 'Another key', 'was paired anew as'],
+  ['dialog-drill', '/mirrors/vault/mail', 'Recovery drill', 'What will happen'],
+  ['dialog-scrub', '/pools/vault', 'Scrub', 'What will happen'],
+  ['dialog-import', '/pools', 'Take over a pool', 'It is a copy of another pool'],
+  ['dialog-rename', '/volumes/vault/ledger', 'Rename', 'Within the pool'],
+  ['dialog-alarm-test', '/alarms', 'Send a test alarm', 'What will happen'],
+  ['dialog-accelerator', '/accelerator', 'Switch it on', 'Chunk store, at most'],
 ];
 
 const PICTURES = process.env.PICTURES ?? join(import.meta.dirname, '../test-results/pictures');

@@ -3,6 +3,7 @@ import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, type Browser, type Page } from '@playwright/test';
+import { front } from './front';
 
 export const BIN = process.env.FARSIDE_BIN ?? join(import.meta.dirname, '../../target/debug');
 export const PASSWORD = 'correct horse battery';
@@ -30,6 +31,8 @@ export class Site {
   private daemon?: ChildProcess;
   /** Where peers meet it: once chosen, it stays. */
   private peers = '127.0.0.1:0';
+  /** Where its API is, likewise. */
+  private api = '';
   readonly dir: string;
   url = '';
 
@@ -45,11 +48,12 @@ export class Site {
   async start(): Promise<this> {
     const published = join(this.dir, 'api.addr');
     rmSync(published, { force: true });
-    const listen = this.url ? ['--api-listen', this.url.replace('https://', '')] : [];
+    const listen = this.api ? ['--api-listen', this.api] : [];
     this.daemon = spawn(join(BIN, 'farsided'), ['--data-dir', this.dir, '--name', this.name, '--peer-listen', this.peers, '--http', 'off', ...listen], {
       stdio: 'ignore',
     });
-    this.url = `https://${await until('the API', () => existsSync(published) && readFileSync(published, 'utf8').trim())}`;
+    this.api = await until('the API', () => existsSync(published) && readFileSync(published, 'utf8').trim());
+    this.url ||= await front(`https://${this.api}`);
     this.peers = await until('where peers meet it', () => existsSync(join(this.dir, 'peer.addr')) && readFileSync(join(this.dir, 'peer.addr'), 'utf8').trim());
     await until('the control socket', () => {
       try {

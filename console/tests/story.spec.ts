@@ -48,7 +48,7 @@ test('a volume is protected, taken over and given back in the browser alone', as
       const source = (await a.locator('code[aria-label="Source"]').textContent()) ?? '';
       expect(source).toBe('north:tank/mail');
       await b.getByLabel('Volume at north').fill(source);
-      await b.getByLabel('The replica is at most this old').fill('20s');
+      await b.getByLabel('At most this old').fill('20s');
       await b.getByRole('button', { name: 'Make the mirror' }).click();
       await b.getByRole('link', { name: 'See how far it is' }).click();
       await expect(b.getByText('Within objective').first()).toBeVisible();

@@ -1,4 +1,4 @@
-import { useQuery, type QueryClient } from '@tanstack/react-query';
+import { hashKey, useQuery, type QueryClient, type QueryFunctionContext, type QueryKey } from '@tanstack/react-query';
 import { answered, api, parts, type Mirror } from './client';
 
 /** A mirror, and when this page heard of it: `lag_seconds` grows from then on. */
@@ -9,6 +9,37 @@ export const seen = (mirror: Mirror): SeenMirror => ({ ...mirror, seen: Date.now
 // Lists that events keep up to date are read again now and then all the same: what changes all the time is no event.
 const SELDOM = 60_000;
 const NOW_AND_THEN = 15_000;
+
+/** What was taken away from this page: nobody asks for it while the page is left. */
+const gone = new Set<string>();
+
+/** Asks, unless it is known to be gone: then what was known stays until nobody looks. */
+export const unlessGone =
+  <T>(ask: () => Promise<T>) =>
+  ({ client, queryKey }: QueryFunctionContext): T | Promise<T> =>
+    gone.has(hashKey(queryKey)) ? (client.getQueryData<T>(queryKey) as T) : ask();
+
+/** These were taken away here. They are forgotten once the page that shows them is left. */
+export function nowGone(client: QueryClient, keys: QueryKey[]) {
+  const cache = client.getQueryCache();
+  for (const queryKey of keys) {
+    const query = cache.find({ queryKey });
+    if (!query) continue;
+    gone.add(query.queryHash);
+    const forget = () => {
+      gone.delete(query.queryHash);
+      client.removeQueries({ queryKey, exact: true });
+    };
+    if (query.getObserversCount() === 0) forget();
+    else {
+      const stop = cache.subscribe((event) => {
+        if (event.type !== 'observerRemoved' || event.query !== query || query.getObserversCount() > 0) return;
+        stop();
+        forget();
+      });
+    }
+  }
+}
 
 export const useMirrors = () =>
   useQuery({
@@ -23,7 +54,7 @@ export const usePools = () =>
 export const usePool = (pool: string) =>
   useQuery({
     queryKey: ['pool', pool],
-    queryFn: () => answered(api.GET('/api/v1/pools/{pool}', { params: { path: { pool } } })),
+    queryFn: unlessGone(() => answered(api.GET('/api/v1/pools/{pool}', { params: { path: { pool } } }))),
     refetchInterval: NOW_AND_THEN,
   });
 
@@ -33,7 +64,7 @@ export const usePeers = () =>
 export const usePeer = (peer: string) =>
   useQuery({
     queryKey: ['peer', peer],
-    queryFn: () => answered(api.GET('/api/v1/peers/{peer}', { params: { path: { peer } } })),
+    queryFn: unlessGone(() => answered(api.GET('/api/v1/peers/{peer}', { params: { path: { peer } } }))),
     refetchInterval: 2_000,
   });
 
@@ -56,14 +87,14 @@ export const useVolumes = () =>
 export const useVolume = (name: string) =>
   useQuery({
     queryKey: ['volume', name],
-    queryFn: () => answered(api.GET('/api/v1/volumes/{pool}/{volume}', { params: { path: parts(name) } })),
+    queryFn: unlessGone(() => answered(api.GET('/api/v1/volumes/{pool}/{volume}', { params: { path: parts(name) } }))),
     refetchInterval: NOW_AND_THEN,
   });
 
 export const useSnapshots = (name: string) =>
   useQuery({
     queryKey: ['snapshots', name],
-    queryFn: () => answered(api.GET('/api/v1/volumes/{pool}/{volume}/snapshots', { params: { path: parts(name) } })),
+    queryFn: unlessGone(() => answered(api.GET('/api/v1/volumes/{pool}/{volume}/snapshots', { params: { path: parts(name) } }))),
     refetchInterval: NOW_AND_THEN,
   });
 
@@ -77,7 +108,7 @@ export const useHosts = () =>
 export const useHost = (host: string) =>
   useQuery({
     queryKey: ['host', host],
-    queryFn: () => answered(api.GET('/api/v1/hosts/{host}', { params: { path: { host } } })),
+    queryFn: unlessGone(() => answered(api.GET('/api/v1/hosts/{host}', { params: { path: { host } } }))),
     refetchInterval: NOW_AND_THEN,
   });
 
@@ -126,6 +157,9 @@ export const useAccelerator = () =>
     queryFn: () => answered(api.GET('/api/v1/accelerator')),
     refetchInterval: NOW_AND_THEN,
   });
+
+/** What is asked for by the page of a volume. */
+export const asksOfVolume = (name: string): QueryKey[] => [['volume', name], ['snapshots', name], ['dedup', name]];
 
 /** Reads again what may have changed when somebody has done something. */
 export async function readAgain(client: QueryClient) {

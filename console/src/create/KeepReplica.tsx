@@ -1,14 +1,17 @@
 import { Button, Form } from '@patternfly/react-core';
 import { useState } from 'react';
 import { Link } from 'react-router-dom';
-import { answered, api, parts } from '../api/client';
-import { usePeers, usePools } from '../api/queries';
-import { SelectField, TextField } from '../forms/fields';
+import { answered, api, Failure, parts, type Schemas } from '../api/client';
+import { useMirrors, usePeers, usePools, useSite } from '../api/queries';
+import { More, SelectField, TextField } from '../forms/fields';
 import { useAsk } from '../forms/useAsk';
+import { askedWhen, inWords, type Asked, type When } from '../forms/when';
+import { WhenFields } from '../forms/WhenFields';
 import { PageFrame, Panel } from '../shell/PageFrame';
 import { FailureNote } from '../words/FailureNote';
-import { duration, readDuration } from '../words/quantities';
+import { duration } from '../words/quantities';
 import { PoolForm } from './PoolForm';
+import { VerdictLabel } from '../mirrors/VerdictLabel';
 import { Steps } from './Steps';
 
 /** At the site of the replica: pool, peer, mirror, first copy. */
@@ -32,15 +35,32 @@ export default function KeepReplica() {
           ]}
           after={
             <>
-              <h2>The first copy is under way</h2>
-              <p>
-                The volume is protected once it has ended. <Link to={`/mirrors/${made?.destination}`}>See how far it is</Link>
-              </p>
+              <FirstCopy destination={made?.destination ?? ''} />
             </>
           }
         />
       </Panel>
     </PageFrame>
+  );
+}
+
+/** How far the first copy is; it goes on by itself. */
+function FirstCopy({ destination }: { destination: string }) {
+  const mirror = useMirrors().data?.find(({ name, role }) => name === destination && role === 'destination');
+  const isOver = mirror !== undefined && mirror.current_snapshot !== null && mirror.current_snapshot !== undefined;
+  return (
+    <>
+      <h2>{isOver ? 'The volume is protected' : 'The first copy is under way'}</h2>
+      {mirror && (
+        <p>
+          <VerdictLabel mirror={mirror} />
+        </p>
+      )}
+      <p>
+        {isOver ? 'The first copy has come to its end, and was compared.' : 'The volume is protected once it has ended.'}{' '}
+        <Link to={`/mirrors/${destination}`}>{isOver ? 'Its mirror' : 'See how far it is'}</Link>
+      </p>
+    </>
   );
 }
 
@@ -69,7 +89,7 @@ function ChooseSite({ onDone }: { onDone: (name: string) => void }) {
         }}
       >
         <TextField label="Address" value={address} onChange={setAddress} required placeholder="north.example.net:7440" help="Where the other site listens for peers" />
-        <TextField label="Code of its invitation" type="password" value={code} onChange={setCode} required help="The other site’s console makes it: Protect a volume, The original is here." />
+        <TextField label="Code of its invitation" type="password" value={code} onChange={setCode} required help="The other site’s console makes it: Protect a volume, The original is here; or Peers and paths, Invite a site." />
         <FailureNote error={failure} />
         <div>
           <Button type="submit" isDisabled={asking || !address || !code} isLoading={asking}>
@@ -85,24 +105,23 @@ function MirrorForm({ peer, pools, onDone }: { peer: string; pools: string[]; on
   const [source, setSource] = useState('');
   const [pool, setPool] = useState(pools[0] ?? '');
   const [name, setName] = useState('');
-  const [when, setWhen] = useState('rpo');
-  const [time, setTime] = useState('1m');
+  const [when, setWhen] = useState<When>({ kind: 'rpo', time: '1m', zone: '' });
+  const [retention, setRetention] = useState('');
+  const [there, setThere] = useState('');
+  const here = useSite().data?.name;
   const { ask, asking, failure } = useAsk();
   // Whoever copies it from the other console has the site's name before it.
   const from = source.includes(':') ? source : `${peer}:${source}`;
   const volume = name || source.split('/')[1] || '';
   const destination = `${pool}/${volume}`;
-  const seconds = readDuration(time);
-  const isRight = /^[^:/]+:[^:/]+\/[^/]+$/.test(from) && volume !== '' && pool !== '' && (when === 'asked' || typeof seconds === 'number');
+  const asked = askedWhen(when);
+  const isRight = /^[^:/]+:[^:/]+\/[^/]+$/.test(from) && volume !== '' && pool !== '' && typeof asked !== 'string';
   const make = async () => {
-    const body = {
-      source: from,
-      destination,
-      ...(when === 'rpo' && { rpo_seconds: seconds as number }),
-      ...(when === 'every' && { every_seconds: seconds as number }),
-    };
+    const body: Schemas['CreateMirror'] = { source: from, destination, ...(when.kind !== 'asked' && (asked as Asked)), ...(retention && { retention }) };
     const done = await ask(async () => {
-      await answered(api.POST('/api/v1/mirrors', { body }));
+      // The second time it is there already: only the first copy failed.
+      if (there !== JSON.stringify(body)) await answered(api.POST('/api/v1/mirrors', { body }));
+      setThere(JSON.stringify(body));
       return answered(api.POST('/api/v1/mirrors/{pool}/{volume}/initialize', { params: { path: parts(destination) }, body: {} }));
     });
     if (done) onDone({ source: from, destination });
@@ -117,34 +136,24 @@ function MirrorForm({ peer, pools, onDone }: { peer: string; pools: string[]; on
       <TextField label={`Volume at ${peer}`} value={source} onChange={setSource} required placeholder="tank/mail" help={`POOL/VOL, as ${peer} calls it. It has to be allowed there.`} />
       <SelectField label="Pool of the replica" value={pool} onChange={setPool} options={pools.map((each) => ({ value: each, label: each }))} />
       <TextField label="Name of the replica" value={volume} onChange={setName} required />
-      <SelectField
-        label="Updates begin"
-        value={when}
-        onChange={setWhen}
-        options={[
-          { value: 'rpo', label: 'so that an objective is kept' },
-          { value: 'every', label: 'at an interval' },
-          { value: 'asked', label: 'when asked for' },
-        ]}
-      />
-      {when !== 'asked' && (
-        <TextField
-          label={when === 'rpo' ? 'The replica is at most this old' : 'Every'}
-          value={time}
-          onChange={setTime}
-          required
-          wrong={typeof seconds === 'string' ? seconds : null}
-          help={when === 'rpo' ? 'Recovery point objective: what is written later than that may be lost with the site.' : undefined}
-        />
-      )}
+      <WhenFields label="Updates begin" kinds={['rpo', 'every', 'cron', 'asked']} when={when} onChange={setWhen} wrong={typeof asked === 'string' ? asked : null} />
+      {when.kind === 'rpo' && <p className="quiet">Recovery point objective: what is written later than that may be lost with the site.</p>}
+      <More label="Points that stay">
+        <TextField label="Points that stay" value={retention} onChange={setRetention} placeholder="last=10,hourly=24,daily=7" help="Empty: the newest, and what persons made. It can be changed later." />
+      </More>
       {isRight && (
         <p>
           {destination} becomes a read-only replica of {from}.{' '}
-          {when !== 'asked' && typeof seconds === 'number' && (when === 'rpo' ? `It is kept at most ${duration(seconds)} old.` : `It is updated every ${duration(seconds)}.`)} All
+          {typeof asked !== 'string' && (when.kind === 'rpo' ? `It is kept at most ${duration(asked.rpo_seconds)} old.` : when.kind === 'asked' ? 'It is updated when somebody asks.' : `It is updated ${inWords(asked)}.`)} All
           data of the volume travels once, compressed; afterwards only what changes.
         </p>
       )}
       <FailureNote error={failure} />
+      {failure instanceof Failure && failure.code === 'peer-refused' && (
+        <p>
+          In the console of {peer}: <em>Protect a volume</em>, <em>The original is here</em>, up to the step <em>Its right</em>; or <em>Peers and paths</em>, {here || 'this site'}, <em>Allow a volume</em>. Then press this again.
+        </p>
+      )}
       <div>
         <Button type="submit" isDisabled={!isRight || asking} isLoading={asking}>
           Make the mirror and begin the first copy

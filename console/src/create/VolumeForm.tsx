@@ -1,5 +1,6 @@
 import { Button, Form } from '@patternfly/react-core';
 import { useState } from 'react';
+import { Link } from 'react-router-dom';
 import { answered, api } from '../api/client';
 import { usePools } from '../api/queries';
 import { SelectField, TextField } from '../forms/fields';
@@ -17,6 +18,13 @@ export function VolumeForm({ onDone }: { onDone: (name: string) => void }) {
   const open = pools.data?.filter((pool) => pool.state === 'open') ?? [];
   const pool = chosen || open[0]?.name || '';
   const bytes = readSize(size);
+  if (pools.data && open.length === 0) {
+    return (
+      <p>
+        A volume lies in a pool, and there is none here yet. <Link to="/create/pool">Make a pool</Link>
+      </p>
+    );
+  }
   const may = pool !== '' && name !== '' && typeof bytes === 'number';
   return (
     <Form

@@ -1,7 +1,7 @@
 import { Button } from '@patternfly/react-core';
 import { useState } from 'react';
 import { Link } from 'react-router-dom';
-import { answered, api, type Alarm } from '../api/client';
+import { answered, api, type Alarm, type Schemas } from '../api/client';
 import { useAllAlarms } from '../api/queries';
 import { useMay } from '../api/session';
 import { ActionDialog } from '../plan/ActionDialog';
@@ -19,10 +19,29 @@ function Subject({ alarm }: { alarm: Alarm }) {
   return <>{alarm.subject}</>;
 }
 
+/** What came of a test alarm, way by way. */
+function Tested({ ways }: { ways: Schemas['AlarmTest'][] }) {
+  return (
+    <>
+      <ul className="needs">
+        {ways.map((way) => (
+          <li key={`${way.way} ${way.target ?? ''}`}>
+            <Status tone={way.ok ? 'proven' : 'danger'}>{way.ok ? 'It arrived' : 'It did not arrive'}</Status> {way.way}
+            {way.target && `, ${way.target}`}
+            <p>{sentence(way.result)}</p>
+          </li>
+        ))}
+      </ul>
+      {ways.every((way) => way.way === 'log') && <p className="quiet">Alarms reach nobody but the log here. A webhook or a command of [alarms] in farside.toml tells somebody.</p>}
+    </>
+  );
+}
+
 export default function Alarms() {
   const alarms = useAllAlarms();
   const may = useMay();
   const [known, setKnown] = useState<Alarm | null>(null);
+  const [testing, setTesting] = useState(false);
   const columns: Column<Alarm>[] = [
     {
       title: 'Alarm',
@@ -66,7 +85,16 @@ export default function Alarms() {
     },
   ];
   return (
-    <PageFrame title="Alarms">
+    <PageFrame
+      title="Alarms"
+      actions={
+        may('operator') && (
+          <Button variant="secondary" onClick={() => setTesting(true)}>
+            Send a test alarm
+          </Button>
+        )
+      }
+    >
       <Waiting />
       <Panel title="Alarms, open ones first">
         <Loaded query={alarms} lines={6}>
@@ -81,6 +109,21 @@ export default function Alarms() {
             verb: 'It is known',
             plan: () => Promise.resolve({ would: ['It is no longer counted among what needs a person. It ends when its reason is gone.'] }),
             run: () => answered(api.POST('/api/v1/alarms/{id}/ack', { params: { path: { id: known.id } } })),
+          }}
+        />
+      )}
+      {testing && (
+        <ActionDialog
+          onClose={() => setTesting(false)}
+          action={{
+            title: 'Send a test alarm',
+            verb: 'Send it',
+            plan: () =>
+              Promise.resolve({
+                would: ['An alarm that says it is a test goes every way that real ones go: to the log, and to the webhook and the command of [alarms] in farside.toml, if they are there.', 'It is tried once on each. Nothing is raised.'],
+              }),
+            run: () => answered(api.POST('/api/v1/alarms/test')),
+            done: (answer) => <Tested ways={answer as Schemas['AlarmTest'][]} />,
           }}
         />
       )}

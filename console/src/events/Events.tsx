@@ -4,9 +4,13 @@ import { useLog, useOperations } from '../api/queries';
 import { Log } from '../mirrors/Log';
 import { Loaded, PageFrame, Panel } from '../shell/PageFrame';
 import { DataTable, type Column } from '../table/DataTable';
+import { KINDS } from '../words/kinds';
 import { size } from '../words/quantities';
 import { Status } from '../words/Status';
 import { Ago } from '../words/Time';
+import { Support } from './Support';
+
+const kindOf = ({ kind }: Operation) => (kind === 'swap' ? 'swap of roles' : KINDS[kind]);
 
 function how(operation: Operation): string {
   if (operation.error) return `${operation.error.message}${operation.error.hint ? ` ${operation.error.hint}` : ''}`;
@@ -18,7 +22,7 @@ function how(operation: Operation): string {
 
 const COLUMNS: Column<Operation>[] = [
   { title: 'Asked for', width: 15, value: (operation) => operation.started_at, cell: (operation) => <Ago at={operation.started_at} /> },
-  { title: 'What', width: 13, value: (operation) => operation.kind, cell: (operation) => operation.kind },
+  { title: 'What', width: 13, value: kindOf, cell: kindOf },
   { title: 'Volume', width: 22, value: (operation) => operation.volume, cell: (operation) => <Link to={`/mirrors/${operation.volume}`}>{operation.volume}</Link> },
   {
     title: 'State',
@@ -48,6 +52,7 @@ export default function Events() {
           {(lines) => <Log lines={lines} ofAll />}
         </Loaded>
       </Panel>
+      <Support />
     </PageFrame>
   );
 }

@@ -5,9 +5,20 @@ import {
   FormSelectOption,
   HelperText,
   HelperTextItem,
+  ExpandableSection,
   TextInput,
 } from '@patternfly/react-core';
-import { useId } from 'react';
+import { useId, useState } from 'react';
+
+/** Fields that are seldom needed: out of sight until somebody asks for them. */
+export function More({ label, isOpen = false, children }: { label: string; isOpen?: boolean; children: React.ReactNode }) {
+  const [open, setOpen] = useState(isOpen);
+  return (
+    <ExpandableSection toggleText={label} isExpanded={open} onToggle={(_, is) => setOpen(is)} isIndented>
+      {open && <div className="more-fields">{children}</div>}
+    </ExpandableSection>
+  );
+}
 
 /** A line to fill in, with a sentence of help below, or of what is wrong with it. */
 export function TextField({

@@ -1,5 +1,4 @@
 import { Button, Checkbox } from '@patternfly/react-core';
-import { useQueryClient } from '@tanstack/react-query';
 import { useState } from 'react';
 import { Link } from 'react-router-dom';
 import { answered, api, planned, type Schemas } from '../api/client';
@@ -7,6 +6,7 @@ import { useHosts, useVolumes } from '../api/queries';
 import { SelectField, TextField } from '../forms/fields';
 import { ActionDialog } from '../plan/ActionDialog';
 import { CopyLine } from '../words/CopyLine';
+import { save } from '../words/save';
 import { sentence } from '../words/sentence';
 
 export function AddHost({ onClose }: { onClose: () => void }) {
@@ -41,7 +41,7 @@ function Added({ host }: { host: Schemas['AddedHost'] }) {
       </p>
       <div className="button-row gap-below">
         {files.map(([name, text]) => (
-          <Button key={name} variant="secondary" size="sm" onClick={() => save(name, text)}>
+          <Button key={name} variant="secondary" size="sm" onClick={() => save(name, text, 'application/x-pem-file')}>
             Save {name}
           </Button>
         ))}
@@ -54,16 +54,6 @@ function Added({ host }: { host: Schemas['AddedHost'] }) {
       </p>
     </>
   );
-}
-
-/** A file of the browser's, made here: nothing is asked of anybody for it. */
-function save(name: string, text: string) {
-  const address = URL.createObjectURL(new Blob([text], { type: 'application/x-pem-file' }));
-  const link = document.createElement('a');
-  link.href = address;
-  link.download = name;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(address), 10_000);
 }
 
 /** What a person must know of a change of rights; null: nothing. */
@@ -118,8 +108,7 @@ export function DenyHost({ host, volume, onClose }: { host: string; volume: stri
   );
 }
 
-export function RemoveHost({ host, onClose, onGone }: { host: string; onClose: () => void; onGone: () => void }) {
-  const client = useQueryClient();
+export function RemoveHost({ host, onClose }: { host: string; onClose: () => void }) {
   const path = { host };
   return (
     <ActionDialog
@@ -129,13 +118,8 @@ export function RemoveHost({ host, onClose, onGone }: { host: string; onClose: (
         verb: 'Remove',
         typed: host,
         plan: () => planned(api.DELETE('/api/v1/hosts/{host}', { params: { path, query: { plan: true } } })),
-        run: async () => {
-          const gone = await answered(api.DELETE('/api/v1/hosts/{host}', { params: { path } }));
-          // Nobody asks for it again while its page is left.
-          client.removeQueries({ queryKey: ['host', host] });
-          onGone();
-          return gone;
-        },
+        run: () => answered(api.DELETE('/api/v1/hosts/{host}', { params: { path } })),
+        leaves: { to: '/hosts', keys: [['host', host]] },
       }}
     />
   );

@@ -1,6 +1,6 @@
 import { Button } from '@patternfly/react-core';
 import { useState } from 'react';
-import { Link, useNavigate, useParams } from 'react-router-dom';
+import { Link, useParams } from 'react-router-dom';
 import type { Schemas } from '../api/client';
 import { useHost } from '../api/queries';
 import { useMay } from '../api/session';
@@ -46,7 +46,6 @@ export default function HostPage() {
 
 function Identity({ host }: { host: HostStatus }) {
   const may = useMay();
-  const navigate = useNavigate();
   const [removing, setRemoving] = useState(false);
   return (
     <Panel
@@ -67,7 +66,7 @@ function Identity({ host }: { host: HostStatus }) {
           ['Certificate', host.fingerprint && <code key="fingerprint">{host.fingerprint}</code>],
         ]}
       />
-      {removing && <RemoveHost host={host.name} onClose={() => setRemoving(false)} onGone={() => void navigate('/hosts')} />}
+      {removing && <RemoveHost host={host.name} onClose={() => setRemoving(false)} />}
     </Panel>
   );
 }

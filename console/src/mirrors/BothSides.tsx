@@ -128,7 +128,7 @@ function Unseen({ far }: { far: FarSide }) {
   if (far.site?.state === 'closed') {
     return (
       <p className="quiet gap-below">
-        {far.peer} does not let this site look, so its points are not shown. An administrator there allows it: <code>farside peer set {own} --role viewer</code>
+        {far.peer} does not let this site look, so its points are not shown. An administrator there allows it: in its console under Peers and paths, {own}, Settings; or <code>farside peer set {own} --role viewer</code>
       </p>
     );
   }

@@ -1,13 +1,14 @@
 import { Link } from 'react-router-dom';
 import type { Schemas } from '../api/client';
 import { DataTable, type Column } from '../table/DataTable';
+import { KINDS } from '../words/kinds';
 import { size } from '../words/quantities';
 import { Ago } from '../words/Time';
 
 type Line = Schemas['LogLine'];
 
 function said(line: Line): string {
-  return [line.kind, line.requested_by && `by ${line.requested_by}`, line.bytes !== null && line.bytes !== undefined && `${size(line.bytes)} on the wire`, line.reason]
+  return [line.kind && KINDS[line.kind], line.requested_by && `by ${line.requested_by}`, line.bytes !== null && line.bytes !== undefined && `${size(line.bytes)} on the wire`, line.reason]
     .filter(Boolean)
     .join(', ');
 }

@@ -6,11 +6,13 @@ import { useMay } from '../api/session';
 import { Loaded, PageFrame, Panel } from '../shell/PageFrame';
 import { Bar } from '../words/Bar';
 import { Facts } from '../words/Facts';
+import { KINDS } from '../words/kinds';
 import { age, duration, rate, size } from '../words/quantities';
 import { Status } from '../words/Status';
 import { Ago } from '../words/Time';
 import { MirrorAction } from './ActionDialogs';
-import { LABELS, NEEDS, peerOf, possible, type ActionName } from './actions';
+import { HINTS, LABELS, NEEDS, peerOf, possible, type ActionName } from './actions';
+import { Drills } from './Drills';
 import { Kinds } from './Kinds';
 import { Log } from './Log';
 import { mirrorKey } from './MirrorTable';
@@ -19,6 +21,7 @@ import { Timeline } from './Timeline';
 import { Lag, useJudge } from './VerdictLabel';
 
 /** What brings a mirror to where it should be. */
+const GOES: SeenMirror['state'][] = ['mirrored', 'transferring', 'queued'];
 const GOES_ON: ActionName[] = ['initialize', 'update', 'resume', 'resync'];
 
 export default function MirrorPage() {
@@ -50,6 +53,7 @@ function OneMirror({ mirror }: { mirror: SeenMirror }) {
   return (
     <>
       <State mirror={mirror} />
+      {isReplica && <Drills replica={mirror.name} />}
       {isReplica && <Transfers mirror={mirror} />}
       <Sides mirror={mirror} />
       {isReplica && <LogPanel name={mirror.name} />}
@@ -74,6 +78,7 @@ function State({ mirror }: { mirror: SeenMirror }) {
               key={name}
               size="sm"
               variant={name === 'delete' || name === 'release' ? 'danger' : GOES_ON.includes(name) ? 'primary' : 'secondary'}
+              title={HINTS[name]}
               onClick={() => setAction(name)}
             >
               {LABELS[name]}
@@ -86,15 +91,29 @@ function State({ mirror }: { mirror: SeenMirror }) {
         <Status tone={tone}>{word}</Status>
       </p>
       <p>{why}</p>
+      {mirror.overtaken && !mirror.overtaken.follows && (
+        <ul className="bullets">
+          <li>
+            If what is at {mirror.overtaken.beyond ?? mirror.destination} counts: <em>Resync</em>. This volume follows it, and what was written only here stays as a side branch. <em>Swap roles</em> makes this site the original again afterwards.
+          </li>
+          <li>
+            If this one counts, or both are to be kept: <em>Release</em>.
+          </li>
+        </ul>
+      )}
       {transfer && (
         <Bar
           part={transfer.done_bytes}
           whole={transfer.changed_bytes ?? 0}
           tone="busy"
-          label={
-            `${transfer.kind}, ${transfer.phase}: ${size(transfer.done_bytes)} of ${size(transfer.changed_bytes)}, ` +
-            `${size(transfer.wire_bytes)} on the wire, ${rate(transfer.rate_bytes_per_second)}, ${duration(transfer.eta_seconds)} to go`
-          }
+          label={[
+            `${KINDS[transfer.kind]}, ${transfer.phase}${transfer.changed_bytes ? `: ${size(transfer.done_bytes)} of ${size(transfer.changed_bytes)}` : ''}`,
+            transfer.wire_bytes > 0 && `${size(transfer.wire_bytes)} on the wire`,
+            transfer.rate_bytes_per_second ? rate(transfer.rate_bytes_per_second) : null,
+            transfer.eta_seconds ? `${duration(transfer.eta_seconds)} to go` : null,
+          ]
+            .filter(Boolean)
+            .join(', ')}
         />
       )}
       <Facts
@@ -106,8 +125,10 @@ function State({ mirror }: { mirror: SeenMirror }) {
             'Forecast',
             mirror.forecast_seconds
               ? `${duration(mirror.forecast_seconds)} old at most, by what updates took of late`
-              : mirror.objective_seconds && mirror.role === 'destination'
-                ? 'the replica falls behind, or too few updates have ended to tell'
+              : mirror.objective_seconds && mirror.role === 'destination' && GOES.includes(mirror.state)
+                ? mirror.why
+                  ? 'none: see above'
+                  : 'not known before more updates have ended'
                 : null,
           ],
           ['Updates', mirror.schedule ?? (mirror.role === 'destination' ? 'only when asked for' : null)],
@@ -117,6 +138,8 @@ function State({ mirror }: { mirror: SeenMirror }) {
           ['Volume', <Link key="volume" to={`/volumes/${mirror.name}`}>{mirror.name}</Link>],
           ['Limit now', mirror.throttle ? rate(mirror.throttle) : null],
           ['Limit as set', mirror.link?.throttle],
+          ['Paths', mirror.link?.paths.length ? mirror.link.paths.join(', ') : null],
+          ['Gives way', mirror.link?.low_priority ? 'to other traffic on the path' : null],
           ['Newest point', mirror.current_snapshot],
           ['Content root', mirror.content_root && <code key="root">{mirror.content_root}</code>],
           ['Whole replica compared', mirror.last_proven_at && <Ago key="proven" at={mirror.last_proven_at} />],

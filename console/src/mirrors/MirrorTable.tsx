@@ -1,6 +1,7 @@
 import { Link } from 'react-router-dom';
 import { useNow } from '../words/Time';
 import type { SeenMirror } from '../api/queries';
+import { useMay } from '../api/session';
 import { DataTable, type Column } from '../table/DataTable';
 import { doing, judge, lagOf, pathOf, urgency } from './verdict';
 import { Lag, VerdictLabel } from './VerdictLabel';
@@ -31,14 +32,26 @@ const COLUMNS: Column<SeenMirror>[] = [
   { title: 'Doing', width: 17, value: doing, cell: (mirror) => <span className="one-line" title={doing(mirror)}>{doing(mirror)}</span> },
 ];
 
-export function MirrorTable({ mirrors, label }: { mirrors: SeenMirror[]; label: string }) {
+export function MirrorTable({ mirrors, label, empty }: { mirrors: SeenMirror[]; label: string; empty?: string }) {
+  const may = useMay();
   return (
     <DataTable
       label={label}
       rows={mirrors}
       columns={COLUMNS}
       rowKey={mirrorKey}
-      empty="There are no mirrors at this site yet."
+      empty={
+        empty ?? (
+          <>
+            There are no mirrors at this site yet.{' '}
+            {may('administrator') && (
+              <>
+                <Link to="/create">Protect a volume</Link> leads to the first one, in a few minutes at each site.
+              </>
+            )}
+          </>
+        )
+      }
     />
   );
 }

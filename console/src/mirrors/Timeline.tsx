@@ -1,6 +1,7 @@
 import { lazy, Suspense, useMemo } from 'react';
 import type { TransferRecord } from '../api/client';
 import { DataTable, type Column } from '../table/DataTable';
+import { KINDS } from '../words/kinds';
 import { duration, size } from '../words/quantities';
 import { Status } from '../words/Status';
 import { Ago } from '../words/Time';
@@ -10,7 +11,7 @@ const Plot = lazy(() => import('../charts/Plot'));
 
 const COLUMNS: Column<TransferRecord>[] = [
   { title: 'Ended', width: 13, value: (record) => record.ended_at, cell: (record) => <Ago at={record.ended_at} /> },
-  { title: 'Kind', width: 10, value: (record) => record.kind, cell: (record) => record.kind },
+  { title: 'Kind', width: 10, value: (record) => KINDS[record.kind], cell: (record) => KINDS[record.kind] },
   {
     title: 'Result',
     width: 20,
@@ -41,8 +42,10 @@ export function Timeline({ records }: { records: TransferRecord[] }) {
   }, [records]);
   const mean = lately(records);
   const sentence = mean
-    ? `The last ${mean.count} updates took ${size(mean.wire)} on the wire and ${duration(mean.seconds)} in the mean.`
-    : 'No update has ended yet.';
+    ? mean.count === 1
+      ? `The last update took ${size(mean.wire)} on the wire and ${duration(mean.seconds)}.`
+      : `The last ${mean.count} updates took ${size(mean.wire)} on the wire and ${duration(mean.seconds)} in the mean.`
+    : 'No update has come to its end yet.';
   return (
     <>
       <p>{sentence}</p>

@@ -47,7 +47,7 @@ export function Overview() {
           {(all) => <MirrorTable label="Mirrors, those that need a person first" mirrors={all} />}
         </Loaded>
       </Panel>
-      <Panel title="The site's transfers">
+      <Panel title="The site’s transfers">
         <Loaded query={status}>
           {(site) => (
             <Facts
@@ -100,9 +100,9 @@ function SavingsPlot({ records }: { records: NonNullable<ReturnType<typeof useHi
   if (records.length === 0) return <p className="quiet">No transfer has ended yet. What they save is shown here.</p>;
   const sentence =
     sum.brought > 0
-      ? `The last ${count(sum.transfers)} transfers brought ${size(sum.brought)} of changed data by ${size(sum.wire)} on the wire` +
+      ? `The last ${sum.transfers === 1 ? 'transfer' : `${count(sum.transfers)} transfers`} brought ${size(sum.brought)} of changed data by ${size(sum.wire)} on the wire` +
         (sum.wire < sum.brought ? `: ${percent(sum.brought - sum.wire, sum.brought)} saved.` : '.')
-      : `The last ${count(sum.transfers)} transfers found nothing changed, and took ${size(sum.wire)} on the wire.`;
+      : `The last ${sum.transfers === 1 ? 'transfer' : `${count(sum.transfers)} transfers`} found nothing changed, and took ${size(sum.wire)} on the wire.`;
   return (
     <>
       <p>{sentence}</p>

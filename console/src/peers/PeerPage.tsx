@@ -1,6 +1,6 @@
 import { Button } from '@patternfly/react-core';
 import { useState } from 'react';
-import { Link, useNavigate, useParams } from 'react-router-dom';
+import { Link, useParams } from 'react-router-dom';
 import type { Schemas } from '../api/client';
 import { useMirrors, usePeer } from '../api/queries';
 import { useMay } from '../api/session';
@@ -13,7 +13,7 @@ import { count, duration, milliseconds, rate, size } from '../words/quantities';
 import { Status } from '../words/Status';
 import { Ago } from '../words/Time';
 import { Hours } from './Hours';
-import { Allow, Deny, PeerSettings, RemovePeer } from './PeerDialogs';
+import { Allow, Deny, PeerSettings, Rekey, RemovePeer } from './PeerDialogs';
 import { PeerState } from './Peers';
 
 type PeerStatus = Schemas['PeerStatus'];
@@ -40,8 +40,7 @@ export default function PeerPage() {
 
 function Session({ peer }: { peer: PeerStatus }) {
   const may = useMay();
-  const navigate = useNavigate();
-  const [asked, setAsked] = useState<'set' | 'remove' | null>(null);
+  const [asked, setAsked] = useState<'set' | 'rekey' | 'remove' | null>(null);
   const link = peer.link;
   return (
     <Panel
@@ -51,6 +50,9 @@ function Session({ peer }: { peer: PeerStatus }) {
           <span className="button-row">
             <Button size="sm" variant="secondary" onClick={() => setAsked('set')}>
               Settings
+            </Button>
+            <Button size="sm" variant="secondary" onClick={() => setAsked('rekey')}>
+              Another key
             </Button>
             <Button size="sm" variant="danger" onClick={() => setAsked('remove')}>
               Remove
@@ -77,20 +79,17 @@ function Session({ peer }: { peer: PeerStatus }) {
           ['Identity', <code key="id">{peer.id}</code>],
           ['Committed rate (CIR)', link?.rate_bytes_per_second ? rate(link.rate_bytes_per_second) : null],
           ['Paths are used', link && link.paths.length > 0 ? link.mode : null],
+          ['DSCP mark', link?.dscp || null],
+          ['Sign of life every', link?.keepalive_seconds ? duration(link.keepalive_seconds) : null],
           ['Sent twice, over another lane', peer.streams?.retransmitted_bytes ? size(peer.streams.retransmitted_bytes) : null],
         ]}
       />
       {peer.throttle_out && <Hours title="Limit of what is sent to it" rules={peer.throttle_out.rules} />}
       {peer.throttle_in && <Hours title="Limit of what it sends here" rules={peer.throttle_in.rules} />}
       {asked === 'set' && <PeerSettings peer={peer} onClose={() => setAsked(null)} />}
+      {asked === 'rekey' && <Rekey peer={peer.name} onClose={() => setAsked(null)} />}
       {asked === 'remove' && (
-        <RemovePeer
-          peer={peer.name}
-          onClose={() => {
-            setAsked(null);
-            void navigate('/peers');
-          }}
-        />
+        <RemovePeer peer={peer.name} onClose={() => setAsked(null)} />
       )}
     </Panel>
   );
@@ -106,6 +105,7 @@ const loss = (path: PeerPath) =>
 const windowOf = (path: PeerPath) =>
   path.rtt_seconds && path.delivery_bytes_per_second ? path.rtt_seconds * path.delivery_bytes_per_second : null;
 
+/** A handful at most, in the order of preference: they are not sorted otherwise. */
 const COLUMNS: Column<PeerPath>[] = [
   {
     title: 'Path',
@@ -116,7 +116,6 @@ const COLUMNS: Column<PeerPath>[] = [
   {
     title: 'State',
     width: 13,
-    value: (path) => path.state,
     cell: (path) => (
       <>
         <Status tone={path.state === 'up' ? (path.why ? 'warning' : 'proven') : 'danger'}>{path.state}</Status>
@@ -125,24 +124,22 @@ const COLUMNS: Column<PeerPath>[] = [
       </>
     ),
   },
-  { title: 'RTT', width: 10, right: true, value: (path) => path.rtt_seconds, cell: (path) => milliseconds(path.rtt_seconds) },
+  { title: 'RTT', width: 10, right: true, cell: (path) => milliseconds(path.rtt_seconds) },
   {
     title: 'Sent again',
     width: 11,
     right: true,
-    value: loss,
     cell: (path) => {
       const part = loss(path);
       return part === null ? '–' : `${(part * 100).toFixed(2)} %`;
     },
   },
-  { title: 'Rate', width: 12, right: true, value: (path) => path.delivery_bytes_per_second, cell: (path) => rate(path.delivery_bytes_per_second) },
-  { title: 'Window', width: 10, right: true, value: windowOf, cell: (path) => size(windowOf(path)) },
-  { title: 'Lanes', width: 8, right: true, value: (path) => path.lanes, cell: (path) => count(path.lanes) },
+  { title: 'Rate', width: 12, right: true, cell: (path) => rate(path.delivery_bytes_per_second) },
+  { title: 'Window', width: 10, right: true, cell: (path) => size(windowOf(path)) },
+  { title: 'Lanes', width: 8, right: true, cell: (path) => count(path.lanes) },
   {
     title: 'Packets',
     width: 12,
-    value: (path) => path.path_mtu_bytes,
     cell: (path) => `${path.path_mtu_bytes ? `${path.path_mtu_bytes} B` : '–'}${path.jumbo ? ', jumbo' : ''}`,
   },
 ];
@@ -214,7 +211,7 @@ function MirrorsWith({ name }: { name: string }) {
   return (
     <Panel title="Mirrors with it">
       <Loaded query={mirrors}>
-        {(all) => <MirrorTable label={`Mirrors with ${name}`} mirrors={all.filter((mirror) => peerOf(mirror) === name)} />}
+        {(all) => <MirrorTable label={`Mirrors with ${name}`} empty="There are no mirrors with it yet." mirrors={all.filter((mirror) => peerOf(mirror) === name)} />}
       </Loaded>
     </Panel>
   );

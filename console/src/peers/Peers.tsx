@@ -2,7 +2,7 @@ import { Button } from '@patternfly/react-core';
 import { useState } from 'react';
 import { Link } from 'react-router-dom';
 import type { Peer } from '../api/client';
-import { usePeers, useSiteStatus } from '../api/queries';
+import { useAccelerator, usePeers, useSiteStatus } from '../api/queries';
 import { useMay } from '../api/session';
 import { Loaded, PageFrame, Panel } from '../shell/PageFrame';
 import { DataTable, type Column } from '../table/DataTable';
@@ -34,6 +34,7 @@ const COLUMNS: Column<Peer>[] = [
 export default function Peers() {
   const peers = usePeers();
   const status = useSiteStatus();
+  const accelerator = useAccelerator();
   const may = useMay();
   const [asked, setAsked] = useState<'invite' | 'join' | 'limits' | null>(null);
   return (
@@ -84,6 +85,11 @@ export default function Peers() {
           )}
         </Loaded>
       </Panel>
+      {may('administrator') && accelerator.data?.state === 'off' && !accelerator.data.listen && (
+        <p className="quiet">
+          Other programs can be made faster over the link, too: <Link to="/accelerator">the accelerator</Link> is off.
+        </p>
+      )}
       {asked === 'invite' && <Invite onClose={() => setAsked(null)} />}
       {asked === 'join' && <Join onClose={() => setAsked(null)} />}
       {asked === 'limits' && status.data && <SiteLimits status={status.data} onClose={() => setAsked(null)} />}

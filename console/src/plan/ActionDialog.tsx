@@ -1,15 +1,16 @@
 import { Alert, Button, Form, Modal, ModalBody, ModalFooter, ModalHeader, Skeleton } from '@patternfly/react-core';
-import { useQuery, useQueryClient } from '@tanstack/react-query';
+import { useQuery, useQueryClient, type QueryKey } from '@tanstack/react-query';
 import { useState } from 'react';
+import { useNavigate } from 'react-router-dom';
 import type { Plan } from '../api/client';
-import { readAgain } from '../api/queries';
+import { nowGone, readAgain } from '../api/queries';
 import { TextField } from '../forms/fields';
 import { FailureNote } from '../words/FailureNote';
 import { duration, size } from '../words/quantities';
 import { sentence } from '../words/sentence';
 
 /** What would happen: from the API where it has a plan for it, else what is known here. */
-export type Foreseen = Plan | { would: string[] };
+export type Foreseen = Plan | { would: string[]; more?: React.ReactNode };
 
 export interface Action {
   title: string;
@@ -26,6 +27,8 @@ export interface Action {
   fields?: React.ReactNode;
   /** What is filled in, as a key; false: it cannot be run yet. */
   given?: string | false;
+  /** Where one goes once it is done, since what the page shows is there no more; and what the page has asked for it by. */
+  leaves?: { to: string; keys: QueryKey[] };
   /** What is said when it is done, if more than that; null: nothing, after all. */
   done?: (answer: unknown) => React.ReactNode;
 }
@@ -33,6 +36,7 @@ export interface Action {
 /** An action: what it asks for, what it would do and cost, and only then the button. */
 export function ActionDialog({ action, onClose }: { action: Action; onClose: () => void }) {
   const client = useQueryClient();
+  const navigate = useNavigate();
   const [typed, setTyped] = useState('');
   const [running, setRunning] = useState(false);
   const [failure, setFailure] = useState<unknown>(null);
@@ -54,6 +58,10 @@ export function ActionDialog({ action, onClose }: { action: Action; onClose: () 
     setFailure(null);
     try {
       const said = await action.run();
+      if (action.leaves) {
+        nowGone(client, action.leaves.keys);
+        void navigate(action.leaves.to);
+      }
       await readAgain(client);
       if (action.done?.(said)) setAnswer({ is: said });
       else onClose();
@@ -133,7 +141,14 @@ export function ActionDialog({ action, onClose }: { action: Action; onClose: () 
 }
 
 function PlanSentences({ plan }: { plan: Foreseen }) {
-  if (!('action' in plan)) return <Sentences of={plan.would} />;
+  if (!('action' in plan)) {
+    return (
+      <>
+        <Sentences of={plan.would} />
+        {plan.more}
+      </>
+    );
+  }
   const kept = [
     plan.kept_as && `What hosts would not see any more stays as ${plan.kept_as}`,
     plan.kept_bytes ? `that is ${size(plan.kept_bytes)}` : null,

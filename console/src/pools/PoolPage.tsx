@@ -2,18 +2,18 @@ import { Button } from '@patternfly/react-core';
 import { useQuery } from '@tanstack/react-query';
 import { useState } from 'react';
 import { Link, useParams } from 'react-router-dom';
-import { answered, api, confirming, planned, type Pool, type Volume } from '../api/client';
+import { answered, api, type Pool, type Schemas, type Volume } from '../api/client';
 import { usePool, useVolumes } from '../api/queries';
 import { useMay } from '../api/session';
-import { TextField } from '../forms/fields';
-import { ActionDialog, type Action } from '../plan/ActionDialog';
 import { Loaded, PageFrame, Panel } from '../shell/PageFrame';
 import { DataTable, type Column } from '../table/DataTable';
 import { Bar } from '../words/Bar';
 import { Facts } from '../words/Facts';
-import { count, duration, rate, readSize, size } from '../words/quantities';
+import { count, duration, rate, size } from '../words/quantities';
+import { sentence } from '../words/sentence';
 import { Status } from '../words/Status';
 import { Ago } from '../words/Time';
+import { BeginScrub, DeletePool, DropStaged, Grow, ImportPool, Reopen, StopScrub } from './PoolDialogs';
 import { poolHealth, Room } from './Pools';
 
 export default function PoolPage() {
@@ -29,7 +29,8 @@ export default function PoolPage() {
               <Health pool={found} />
               <Sharing name={name} />
             </div>
-            <Occupied name={name} />
+            <Staged pool={found} />
+            <Occupied pool={found} />
           </>
         )}
       </Loaded>
@@ -37,112 +38,128 @@ export default function PoolPage() {
   );
 }
 
+type PoolAction = 'grow' | 'delete' | 'reopen' | 'moved';
+
 function Space({ pool }: { pool: Pool }) {
   const may = useMay();
-  const [growing, setGrowing] = useState(false);
-  const [ending, setEnding] = useState(false);
-  const path = { pool: pool.name };
+  const [asked, setAsked] = useState<PoolAction | null>(null);
+  const close = () => setAsked(null);
+  const isOpen = pool.state === 'open';
+  const buttons: [PoolAction, string, boolean][] = [
+    // One that does not serve as it should.
+    ['reopen', 'Open again', !isOpen && pool.state !== 'opening'],
+    ['moved', 'It lies elsewhere', pool.state === 'failed'],
+    ['grow', 'Grow', isOpen],
+    ['delete', 'Delete', true],
+  ];
   return (
     <Panel
       title="Space"
       actions={
         may('administrator') && (
           <span className="button-row">
-            <Button size="sm" variant="secondary" onClick={() => setGrowing(true)}>
-              Grow
-            </Button>
-            <Button size="sm" variant="danger" onClick={() => setEnding(true)}>
-              Delete
-            </Button>
+            {buttons.map(
+              ([name, label, is]) =>
+                is && (
+                  <Button key={name} size="sm" variant={name === 'delete' ? 'danger' : name === 'reopen' ? 'primary' : 'secondary'} onClick={() => setAsked(name)}>
+                    {label}
+                  </Button>
+                ),
+            )}
           </span>
         )
       }
     >
       <Room pool={pool} />
-      {pool.warning && <p>{pool.warning}</p>}
-      {pool.advice && <p>{pool.advice}</p>}
+      {pool.warning && <p>{sentence(pool.warning)}</p>}
+      {pool.advice && <p>{sentence(pool.advice)}</p>}
       <Facts
         facts={[
           ['File or device', <code key="path">{pool.path}</code>],
-          ['Size', size(pool.size_bytes)],
-          ['In use', size(pool.used_bytes)],
-          ['Left for hosts', size(pool.free_bytes)],
-          ['Comes back by itself', size(pool.reclaimable_bytes)],
+          ['Size', isOpen ? size(pool.size_bytes) : null],
+          ['In use', isOpen ? size(pool.used_bytes) : null],
+          ['Left for hosts', isOpen ? size(pool.free_bytes) : null],
+          ['Comes back by itself', isOpen ? size(pool.reclaimable_bytes) : null],
           ['Reserved and not used', pool.reserved_bytes ? size(pool.reserved_bytes) : null],
-          ['Staged by transfers', pool.staged_bytes ? size(pool.staged_bytes) : null],
-          ['Promised to hosts', `${size(pool.volume_bytes)} in ${count(pool.volumes)} volumes`],
+          ['Promised to hosts', isOpen ? `${size(pool.volume_bytes)} in ${count(pool.volumes)} volumes` : null],
         ]}
       />
-      {growing && <Grow pool={pool} onClose={() => setGrowing(false)} />}
-      {ending && (
-        <ActionDialog
-          onClose={() => setEnding(false)}
-          action={{
-            title: `Delete the pool ${pool.name}`,
-            verb: 'Delete',
-            typed: pool.name,
-            plan: () => planned(api.DELETE('/api/v1/pools/{pool}', { params: { path, query: { plan: true } } })),
-            run: () => answered(api.DELETE('/api/v1/pools/{pool}', { params: { path, header: confirming(pool.name) } })),
-          }}
-        />
-      )}
+      {asked === 'grow' && <Grow pool={pool} onClose={close} />}
+      {asked === 'delete' && <DeletePool pool={pool} onClose={close} />}
+      {asked === 'reopen' && <Reopen pool={pool} onClose={close} />}
+      {asked === 'moved' && <ImportPool pool={pool} onClose={close} />}
     </Panel>
   );
 }
 
-function Grow({ pool, onClose }: { pool: Pool; onClose: () => void }) {
-  const [text, setText] = useState('');
-  const bytes = readSize(text);
+/** What transfers that were cut, or that run, have brought and not published. Not there where there is nothing. */
+function Staged({ pool }: { pool: Pool }) {
+  const may = useMay();
+  const [dropping, setDropping] = useState<{ volume?: string } | null>(null);
+  const staged = pool.staged ?? [];
+  if (staged.length === 0 && !dropping) return null;
+  const columns: Column<Schemas['StagedContent']>[] = [
+    { title: 'Volume', width: 40, value: (each) => each.volume, cell: (each) => <Link to={`/mirrors/${pool.name}/${each.volume}`}>{`${pool.name}/${each.volume}`}</Link> },
+    { title: 'Takes', width: 20, right: true, value: (each) => each.bytes, cell: (each) => size(each.bytes) },
+    { title: 'Now', width: 25, value: (each) => String(each.transferring), cell: (each) => (each.transferring ? 'a transfer brings more' : 'the next transfer goes on from there') },
+    {
+      title: 'Actions',
+      width: 15,
+      cell: (each) => (
+        <Button variant="link" isInline isDanger onClick={() => setDropping({ volume: each.volume })} aria-label={`Drop what is staged of ${pool.name}/${each.volume}`}>
+          Drop
+        </Button>
+      ),
+    },
+  ];
   return (
-    <ActionDialog
-      onClose={onClose}
-      action={{
-        title: `Grow the pool ${pool.name}`,
-        verb: 'Grow',
-        given: typeof bytes === 'number' && String(bytes),
-        fields: <TextField label="New size" value={text} onChange={setText} required placeholder="40G" help={`It has ${size(pool.size_bytes)}. A pool does not become smaller again.`} wrong={text && typeof bytes === 'string' ? bytes : null} />,
-        plan: () => Promise.resolve({ would: [`${pool.path} will have ${size(bytes as number)}, for good.`, 'Hosts go on meanwhile.'] }),
-        run: () => answered(api.POST('/api/v1/pools/{pool}/grow', { params: { path: { pool: pool.name } }, body: { size_bytes: bytes as number } })),
-      }}
-    />
+    <Panel
+      title="Staged by transfers"
+      actions={
+        may('operator') &&
+        staged.length > 1 && (
+          <Button size="sm" variant="secondary" onClick={() => setDropping({})}>
+            Drop all
+          </Button>
+        )
+      }
+    >
+      <p className="quiet gap-below">What a transfer has brought so far. One that was cut goes on from there, and nothing of it travels twice; drop it only if the space is needed.</p>
+      <DataTable label={`Staged in ${pool.name}`} rows={staged} columns={may('operator') ? columns : columns.slice(0, -1)} rowKey={(each) => each.volume} searchable={false} empty="Nothing is staged." />
+      {dropping && <DropStaged pool={pool} volume={dropping.volume} onClose={() => setDropping(null)} />}
+    </Panel>
   );
 }
 
 function Health({ pool }: { pool: Pool }) {
   const may = useMay();
-  const [action, setAction] = useState<Action | null>(null);
+  const [asked, setAsked] = useState<'begin' | 'stop' | null>(null);
   const { tone, word, why } = poolHealth(pool);
   const scrub = pool.scrub;
-  const params = { path: { pool: pool.name } };
-  const begin: Action = {
-    title: `Scrub ${pool.name}`,
-    verb: 'Begin',
-    plan: () => Promise.resolve({ would: ['Everything that is in use is read and compared with its fingerprint.', 'Copies of metadata that are damaged are rewritten from the other one.', 'Hosts go on; it goes slower when they are busy.'] }),
-    cost: [`${size(pool.used_bytes)} are read, at 64 MiB/s at first: about ${duration((pool.used_bytes ?? 0) / (64 * 1024 * 1024))}.`],
-    run: () => answered(api.POST('/api/v1/pools/{pool}/scrub', { params, body: {} })),
-  };
-  const stop: Action = {
-    title: `Stop the scrub of ${pool.name}`,
-    verb: 'Stop',
-    plan: () => Promise.resolve({ would: ['It can go on later from where it is.'] }),
-    run: () => answered(api.DELETE('/api/v1/pools/{pool}/scrub', { params })),
-  };
   const isRunning = scrub?.state === 'running' || scrub?.state === 'waiting';
   return (
     <Panel
       title="Health"
       actions={
-        may('operator') && (
-          <Button size="sm" variant="secondary" onClick={() => setAction(isRunning ? stop : begin)}>
-            {isRunning ? 'Stop the scrub' : 'Scrub'}
-          </Button>
+        may('operator') &&
+        pool.state === 'open' && (
+          <span className="button-row">
+            <Button size="sm" variant="secondary" onClick={() => setAsked('begin')}>
+              {isRunning ? 'Change the rate' : scrub?.state === 'stopped' ? 'Go on with the scrub' : 'Scrub'}
+            </Button>
+            {isRunning && (
+              <Button size="sm" variant="secondary" onClick={() => setAsked('stop')}>
+                Stop the scrub
+              </Button>
+            )}
+          </span>
         )
       }
     >
       <p className="verdict">
         <Status tone={tone}>{word}</Status>
       </p>
-      <p>{why}</p>
+      <p>{sentence(why)}</p>
       {scrub && isRunning && (
         <Bar
           part={scrub.read_bytes}
@@ -155,6 +172,7 @@ function Health({ pool }: { pool: Pool }) {
         facts={[
           ['Last scrub came to its end', scrub?.completed_at ? <Ago key="ago" at={scrub.completed_at} /> : 'never'],
           ['Scrub', scrub ? scrub.state : null],
+          ['It may read', scrub && isRunning ? (scrub.limit_bytes_per_second ? rate(scrub.limit_bytes_per_second) : 'as much as the device gives') : null],
           ['Damaged blocks', scrub ? count(scrub.damaged_blocks) : null],
           ['Copies rewritten', scrub ? count(scrub.rewritten_copies) : null],
           ['Damaged ranges', pool.quarantined?.length || null],
@@ -170,7 +188,8 @@ function Health({ pool }: { pool: Pool }) {
           ))}
         </ul>
       )}
-      {action && <ActionDialog action={action} onClose={() => setAction(null)} />}
+      {asked === 'begin' && <BeginScrub pool={pool} onClose={() => setAsked(null)} />}
+      {asked === 'stop' && <StopScrub pool={pool} onClose={() => setAsked(null)} />}
     </Panel>
   );
 }
@@ -210,20 +229,20 @@ const COLUMNS: Column<Volume>[] = [
   { title: 'Snapshots', width: 16, right: true, value: (volume) => volume.snapshots, cell: (volume) => count(volume.snapshots) },
 ];
 
-function Occupied({ name }: { name: string }) {
+function Occupied({ pool }: { pool: Pool }) {
   const volumes = useVolumes();
   return (
     <Panel title="What is in it">
       <Loaded query={volumes}>
         {(all) => (
           <DataTable
-            label={`Volumes of ${name}`}
-            rows={all.filter((volume) => volume.name.startsWith(`${name}/`))}
+            label={`Volumes of ${pool.name}`}
+            rows={all.filter((volume) => volume.name.startsWith(`${pool.name}/`))}
             columns={COLUMNS}
             rowKey={(volume) => volume.uuid}
             sortedBy={3}
             descending
-            empty="There are no volumes in it yet."
+            empty={pool.state === 'open' || pool.state === 'read-only' ? 'There are no volumes in it yet.' : 'It is not open, so what is in it is not known.'}
           />
         )}
       </Loaded>

@@ -1,5 +1,6 @@
 import { Card, CardBody, CardTitle, PageSection, Skeleton, Title } from '@patternfly/react-core';
 import { useEffect } from 'react';
+import { Failure } from '../api/client';
 import { FailureNote } from '../words/FailureNote';
 
 /** A page below the masthead: its title, what can be done here, and what it shows. */
@@ -65,7 +66,9 @@ export function Loaded<T>({
   lines?: number;
   children: (data: T) => React.ReactNode;
 }) {
-  if (query.data !== undefined) return <>{children(query.data)}</>;
+  // What was there and is there no more is not shown as if it were.
+  const isGone = query.error instanceof Failure && query.error.code === 'not-found';
+  if (query.data !== undefined && !isGone) return <>{children(query.data)}</>;
   if (query.error) return <FailureNote error={query.error} />;
   return (
     <div aria-busy="true" aria-label="Loading">

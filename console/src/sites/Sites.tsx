@@ -125,7 +125,7 @@ export default function Sites() {
           {(known) => <DataTable label="Sites" rows={known} columns={SITES} rowKey={(site) => site.id} empty="There is no other site." searchable={false} />}
         </Loaded>
         <p className="quiet">
-          A site is shown if it lets this one look. An administrator there allows it: <code>farside peer set {here || 'PEER'} --role viewer</code>
+          A site is shown if it lets this one look. An administrator there allows it: in its console under Peers and paths, {here || 'this site'}, Settings; or <code>farside peer set {here || 'PEER'} --role viewer</code>
         </p>
       </Panel>
       <Panel title={`Replicas at all sites: ${counts.proven} proven, ${counts.warning + counts.danger} need a person${unknown.length > 0 ? `; ${unknown.join(', ')} did not say` : ''}`}>

@@ -2,6 +2,7 @@ import { Button, Checkbox } from '@patternfly/react-core';
 import { useQuery } from '@tanstack/react-query';
 import { useState } from 'react';
 import { answered, api, parts, planned, type Schemas, type Volume } from '../api/client';
+import { unlessGone } from '../api/queries';
 import { useMay } from '../api/session';
 import { TextField } from '../forms/fields';
 import { ActionDialog } from '../plan/ActionDialog';
@@ -36,9 +37,9 @@ export function Sharing({ volume }: { volume: Volume }) {
   const may = useMay();
   const [asked, setAsked] = useState<'start' | 'stop' | 'undo' | null>(null);
   const path = parts(volume.name);
-  const dedup = useQuery({
+  const dedup = useQuery<Dedup>({
     queryKey: ['dedup', volume.name],
-    queryFn: () => answered(api.GET('/api/v1/volumes/{pool}/{volume}/dedup', { params: { path } })),
+    queryFn: unlessGone(() => answered(api.GET('/api/v1/volumes/{pool}/{volume}/dedup', { params: { path } }))),
     refetchInterval: (query) => (query.state.data?.phase ? 2_000 : 15_000),
   });
   const found = dedup.data;

@@ -1,10 +1,12 @@
+import { Checkbox } from '@patternfly/react-core';
 import { useState } from 'react';
 import { answered, api, confirming, parts, planned, type Schemas, type Snapshot, type Volume } from '../api/client';
+import { asksOfVolume } from '../api/queries';
 import { TextField } from '../forms/fields';
 import { ActionDialog } from '../plan/ActionDialog';
 import { readSize, size } from '../words/quantities';
 
-export type VolumeActionName = 'snapshot' | 'limits' | 'resize' | 'delete' | 'clone' | 'hold' | 'rollback' | 'delete-snapshot';
+export type VolumeActionName = 'snapshot' | 'limits' | 'resize' | 'rename' | 'delete' | 'clone' | 'hold' | 'rollback' | 'rename-snapshot' | 'delete-snapshot';
 
 interface Shown {
   volume: Volume;
@@ -16,24 +18,38 @@ export function VolumeDialog({ name, snapshot, ...shown }: Shown & { name: Volum
   if (name === 'snapshot') return <TakeSnapshot {...shown} />;
   if (name === 'limits') return <Limits {...shown} />;
   if (name === 'resize') return <Resize {...shown} />;
+  if (name === 'rename') return <RenameVolume {...shown} />;
   if (name === 'delete') return <DeleteVolume {...shown} />;
   return snapshot ? <OfSnapshot name={name} snapshot={snapshot} {...shown} /> : null;
 }
 
+export const isDamaged = (volume: Volume) => (volume.quarantined?.length ?? 0) > 0;
+
+export const EvenIfDamaged = ({ checked, onChange }: { checked: boolean; onChange: (on: boolean) => void }) => (
+  <Checkbox id="even-if-damaged" label="Even if part of it is damaged" description="Without, a snapshot of which part cannot be read is refused." isChecked={checked} onChange={(_, on) => onChange(on)} />
+);
+
 function TakeSnapshot({ volume, onClose }: Shown) {
   const [name, setName] = useState('');
-  const full = `${volume.name}@${name}`;
+  const [others, setOthers] = useState('');
+  const volumes = [volume.name, ...others.split(/[\s,]+/).filter(Boolean)];
+  const snapshots = volumes.map((each) => `${each}@${name}`);
   return (
     <ActionDialog
       onClose={onClose}
       action={{
         title: `Take a snapshot of ${volume.name}`,
         verb: 'Take it',
-        given: name !== '' && full,
-        fields: <TextField label="Name" value={name} onChange={setName} required placeholder="monday" />,
-        plan: () => Promise.resolve({ would: [`${full} holds what hosts have flushed until this moment.`, 'Hosts go on writing.'] }),
+        given: name !== '' && snapshots.join(' '),
+        fields: (
+          <>
+            <TextField label="Name" value={name} onChange={setName} required placeholder="monday" />
+            <TextField label="Together with" value={others} onChange={setOthers} placeholder={`${parts(volume.name).pool}/log`} help="Other volumes of the same pool, of the same instant; empty: this one alone" />
+          </>
+        ),
+        plan: () => Promise.resolve({ would: [...snapshots.map((each) => `${each} holds what hosts have flushed until this moment.`), 'Hosts go on writing.'] }),
         cost: ['At first no space: it keeps what hosts replace from now on.'],
-        run: () => answered(api.POST('/api/v1/snapshots', { body: { snapshots: [full] } })),
+        run: () => answered(api.POST('/api/v1/snapshots', { body: { snapshots } })),
       }}
     />
   );
@@ -111,6 +127,33 @@ function Resize({ volume, onClose }: Shown) {
   );
 }
 
+function RenameVolume({ volume, onClose }: Shown) {
+  const was = parts(volume.name);
+  const [name, setName] = useState(was.volume);
+  const full = `${was.pool}/${name}`;
+  return (
+    <ActionDialog
+      onClose={onClose}
+      action={{
+        title: `Rename ${volume.name}`,
+        verb: 'Rename',
+        given: name !== '' && name !== was.volume && name,
+        fields: <TextField label="New name" value={name} onChange={setName} required help={`Within the pool ${was.pool}`} />,
+        plan: () =>
+          Promise.resolve({
+            would: [
+              `It is called ${full} from then on, with all its snapshots. Nothing of its data is touched.`,
+              'Hosts that have it open go on. Whoever opens it anew has to use the new name.',
+              'Rights of hosts and peers stay with it. While a mirror stands on it, it is refused.',
+            ],
+          }),
+        run: () => answered(api.POST('/api/v1/volumes/{pool}/{volume}/rename', { params: { path: was }, body: { name } })),
+        leaves: { to: `/volumes/${full}`, keys: asksOfVolume(volume.name) },
+      }}
+    />
+  );
+}
+
 function DeleteVolume({ volume, onClose }: Shown) {
   const path = parts(volume.name);
   return (
@@ -122,29 +165,51 @@ function DeleteVolume({ volume, onClose }: Shown) {
         typed: volume.name,
         plan: () => planned(api.DELETE('/api/v1/volumes/{pool}/{volume}', { params: { path, query: { plan: true } } })),
         run: () => answered(api.DELETE('/api/v1/volumes/{pool}/{volume}', { params: { path, header: confirming(volume.name) } })),
+        leaves: { to: '/volumes', keys: asksOfVolume(volume.name) },
       }}
     />
   );
 }
 
 function OfSnapshot({ name, snapshot, volume, onClose }: Shown & { name: VolumeActionName; snapshot: Snapshot }) {
-  const [clone, setClone] = useState('');
+  const [wanted, setWanted] = useState('');
+  const [damaged, setDamaged] = useState(false);
   const full = `${volume.name}@${snapshot.name}`;
   const path = { ...parts(volume.name), snapshot: snapshot.name };
   const dry = { path, query: { plan: true } };
   if (name === 'clone') {
-    const target = `${parts(volume.name).pool}/${clone}`;
+    const target = `${parts(volume.name).pool}/${wanted}`;
     return (
       <ActionDialog
         onClose={onClose}
         action={{
           title: `Clone ${full}`,
           verb: 'Clone',
-          given: clone !== '' && clone,
-          fields: <TextField label="Name of the new volume" value={clone} onChange={setClone} required help="In the same pool" />,
+          given: wanted !== '' && `${wanted} ${damaged}`,
+          fields: (
+            <>
+              <TextField label="Name of the new volume" value={wanted} onChange={setWanted} required help="In the same pool" />
+              {isDamaged(volume) && <EvenIfDamaged checked={damaged} onChange={setDamaged} />}
+            </>
+          ),
           plan: () => Promise.resolve({ would: [`${target} begins as ${full}, and is writable.`, 'The snapshot stays as it is, and can be deleted without harm to the clone.'] }),
           cost: ['At first no space: it takes what is written to it.'],
-          run: () => answered(api.POST('/api/v1/volumes/{pool}/{volume}/snapshots/{snapshot}/clone', { params: { path }, body: { name: target } })),
+          run: () => answered(api.POST('/api/v1/volumes/{pool}/{volume}/snapshots/{snapshot}/clone', { params: { path }, body: { name: target, even_if_damaged: damaged } })),
+        }}
+      />
+    );
+  }
+  if (name === 'rename-snapshot') {
+    return (
+      <ActionDialog
+        onClose={onClose}
+        action={{
+          title: `Rename ${full}`,
+          verb: 'Rename',
+          given: wanted !== '' && wanted !== snapshot.name && wanted,
+          fields: <TextField label="New name" value={wanted} onChange={setWanted} required placeholder={snapshot.name} />,
+          plan: () => Promise.resolve({ would: [`It is called ${volume.name}@${wanted} from then on. Its data stays as it is, and so does its name at other sites that have it already.`] }),
+          run: () => answered(api.POST('/api/v1/volumes/{pool}/{volume}/snapshots/{snapshot}/rename', { params: { path }, body: { name: wanted } })),
         }}
       />
     );

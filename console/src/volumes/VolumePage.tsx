@@ -1,11 +1,12 @@
 import { Button } from '@patternfly/react-core';
 import { useState } from 'react';
 import { Link, useParams } from 'react-router-dom';
-import type { Schemas, Snapshot, Volume } from '../api/client';
-import { useMirrors, useSite, useSnapshots, useVolume } from '../api/queries';
+import { answered, api, confirming, parts, planned, type Schemas, type Snapshot, type Volume } from '../api/client';
+import { useDestinations, useMirrors, useSite, useSnapshots, useVolume } from '../api/queries';
 import { useMay } from '../api/session';
 import { AllowHost } from '../hosts/HostDialogs';
 import { VerdictLabel } from '../mirrors/VerdictLabel';
+import { ActionDialog } from '../plan/ActionDialog';
 import { Loaded, PageFrame, Panel } from '../shell/PageFrame';
 import { DataTable, type Column } from '../table/DataTable';
 import { CopyLine } from '../words/CopyLine';
@@ -40,6 +41,7 @@ function Found({ volume }: { volume: Volume }) {
     ['snapshot', 'Take a snapshot', 'operator'],
     ['limits', 'Limits', 'operator'],
     ['resize', 'Resize', 'administrator'],
+    ['rename', 'Rename', 'operator'],
     ['delete', 'Delete', 'administrator'],
   ];
   return (
@@ -78,6 +80,7 @@ function Found({ volume }: { volume: Volume }) {
           ]}
         />
         <MirrorsOf name={volume.name} />
+        <KeptFor name={volume.name} />
       </Panel>
       <div className="two-columns">
         <Connect volume={volume} />
@@ -108,6 +111,46 @@ function MirrorsOf({ name }: { name: string }) {
           </li>
         ))}
       </ul>
+    </>
+  );
+}
+
+/** What is kept for mirrors that nobody knows any more, or that are over: only a release lets it go. */
+function KeptFor({ name }: { name: string }) {
+  const destinations = useDestinations();
+  const may = useMay();
+  const [releasing, setReleasing] = useState<string | null>(null);
+  const orphans = (destinations.data ?? []).filter((each) => each.volume === name && (each.known === false || each.stale));
+  if (orphans.length === 0 && !releasing) return null;
+  const path = { ...parts(name), peer: releasing ?? '' };
+  return (
+    <>
+      <h3>Kept for mirrors that are over</h3>
+      <ul className="needs">
+        {orphans.map((each) => (
+          <li key={each.id}>
+            {each.known === false ? 'A mirror that this site does not know' : `A mirror to ${each.peer}:${each.destination} that a newer one has taken the place of`}
+            {each.pinned_bytes ? ` keeps ${size(each.pinned_bytes)}.` : '.'}{' '}
+            {may('administrator') && (
+              <Button variant="link" isInline isDanger onClick={() => setReleasing(each.id)} aria-label={`Release ${each.id}`}>
+                Release
+              </Button>
+            )}
+          </li>
+        ))}
+      </ul>
+      {releasing && (
+        <ActionDialog
+          onClose={() => setReleasing(null)}
+          action={{
+            title: `Release what ${name} keeps for a mirror that is over`,
+            verb: 'Release',
+            typed: name,
+            plan: () => planned(api.POST('/api/v1/mirrors/{pool}/{volume}/release/{peer}', { params: { path, query: { plan: true } } })),
+            run: () => answered(api.POST('/api/v1/mirrors/{pool}/{volume}/release/{peer}', { params: { path, header: confirming(`${name} ${releasing}`) } })),
+          }}
+        />
+      )}
     </>
   );
 }
@@ -207,19 +250,24 @@ function Snapshots({ volume, ask }: { volume: Volume; ask: (name: VolumeActionNa
       cell: (snapshot) => (
         <span className="button-row">
           {may('operator') && (
-            <Button variant="link" isInline onClick={() => ask('clone', snapshot)}>
-              Clone
-            </Button>
+            <>
+              <Button variant="link" isInline onClick={() => ask('clone', snapshot)} aria-label={`Clone ${snapshot.name}`}>
+                Clone
+              </Button>
+              <Button variant="link" isInline onClick={() => ask('rename-snapshot', snapshot)} aria-label={`Rename ${snapshot.name}`}>
+                Rename
+              </Button>
+            </>
           )}
           {may('administrator') && (
             <>
-              <Button variant="link" isInline onClick={() => ask('hold', snapshot)}>
+              <Button variant="link" isInline onClick={() => ask('hold', snapshot)} aria-label={`${snapshot.held ? 'Let go of' : 'Hold'} ${snapshot.name}`}>
                 {snapshot.held ? 'Let go' : 'Hold'}
               </Button>
-              <Button variant="link" isInline onClick={() => ask('rollback', snapshot)}>
+              <Button variant="link" isInline onClick={() => ask('rollback', snapshot)} aria-label={`Roll back ${snapshot.name}`}>
                 Roll back
               </Button>
-              <Button variant="link" isInline isDanger onClick={() => ask('delete-snapshot', snapshot)}>
+              <Button variant="link" isInline isDanger onClick={() => ask('delete-snapshot', snapshot)} aria-label={`Delete ${snapshot.name}`}>
                 Delete
               </Button>
             </>
