@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use farside_api::{ErrorBody, Operation, OperationState, SwapPhase, Transfer, TransferPhase};
+use farside_api::{ErrorBody, ErrorCode, Operation, OperationState, SwapPhase, Transfer, TransferPhase};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::client::Client;
@@ -36,6 +36,12 @@ pub async fn watch(client: &Client, mut operation: Operation) -> Result<Operatio
         tokio::time::sleep(pause(begun.elapsed())).await;
         match client.get(&["operations", &operation.id.to_string()]).await {
             Ok(newer) => operation = newer,
+            Err(error) if error.code == ErrorCode::DaemonUnreachable => {
+                break Err(error.hint(format!(
+                    "what was begun goes on when farsided runs again, if it was accepted: farside mirror status {0}, farside mirror log {0}",
+                    operation.volume
+                )));
+            }
             Err(error) => break Err(error),
         }
     };

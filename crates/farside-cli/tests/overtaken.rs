@@ -157,6 +157,27 @@ fn a_source_that_was_down_is_fenced_as_soon_as_it_is_told() {
     eventually("its hosts may not write", || is_read_only(&sites.a, "a/v"));
 }
 
+/// Where both sites dial, the first session of a meeting is often replaced by the second: what was being said in it is said again at
+/// once.
+#[test]
+fn hosts_of_a_source_that_comes_back_write_no_longer_than_a_moment() {
+    let mut sites = Sites::two();
+    sites.mirrored("--reverse --fence");
+    for _ in 0..5 {
+        sites.a.kill();
+        sites.b.ok("mirror break b/v --yes");
+        sites.a.restart();
+        eventually("they meet", || sites.a.json("peer status b")["state"] == "connected");
+        let began = std::time::Instant::now();
+        eventually("hosts are fenced", || is_read_only(&sites.a, "a/v"));
+        println!("fenced {:?} after the session", began.elapsed());
+        // Five seconds passed before.
+        assert!(began.elapsed() < std::time::Duration::from_secs(3), "{:?}", began.elapsed());
+        sites.b.ok("mirror resync b/v --yes");
+        eventually("the fence is lifted", || !is_read_only(&sites.a, "a/v"));
+    }
+}
+
 #[test]
 fn a_source_that_lost_its_database_is_told_however_late_it_can_listen() {
     let mut sites = Sites::two();

@@ -379,7 +379,7 @@ pub(crate) fn break_off(facts: &BreakFacts<'_>) -> Plan {
         && at.newer_bytes != Some(0)
     {
         // What the mirror took is given a name that says what it is.
-        let newer = match current.starts_with("mirror-") {
+        let newer = match current.starts_with("mirror-") || current.starts_with("kept-") {
             true => rescue(volume),
             false => opens(&format!("{volume}@{current} (and what lies between), a side branch")),
         };
@@ -442,7 +442,7 @@ pub(crate) fn resync(facts: &ResyncFacts<'_>) -> Plan {
     }
     if let Some(ends) = facts.ends {
         plan.would.push(format!(
-            "the mirror of {volume} at {ends} stays broken off, until that side is resynced again"
+            "the mirror of {volume} at {ends} is over, or stays broken off, until that side is resynced again"
         ));
     }
     if let Some(replaces) = facts.replaces {
@@ -709,7 +709,10 @@ pub(crate) fn overtaken(facts: &OvertakenFacts<'_>) -> String {
         (None, Some(snapshot), None) => {
             format!(" from {snapshot}; how much was written here since then is not known")
         }
-        (None, None, _) => String::from("; the point that hosts there continued from is no longer here"),
+        (None, None, _) => format!(
+            "; the point that hosts there continued from is no longer here: farside mirror resync {volume} --from \
+             {peer}:{destination} --plan looks for an earlier one, and counts"
+        ),
     };
     match facts.follows_since {
         Some(since) => {
@@ -720,6 +723,11 @@ pub(crate) fn overtaken(facts: &OvertakenFacts<'_>) -> String {
     }
     if facts.fenced {
         why += "; hosts may not write here until this is decided";
+    }
+    if facts.beyond.is_none() && facts.follows == Some(format!("{peer}:{destination}").as_str()) {
+        return format!(
+            "{why}. {volume} is being made to follow {peer}:{destination}, and this is over when that is done: there is nothing to do"
+        );
     }
     if let (Some(since), None, None) = (facts.follows_since, facts.beyond, facts.follows) {
         return format!(

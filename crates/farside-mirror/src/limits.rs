@@ -57,6 +57,8 @@ pub const NOTICE_LINK_WAIT: Duration = Duration::from_secs(60);
 /// How long a divergence notice rests after it could not even wait for a session (the peer is not paired any more), or after it was
 /// refused a notice; then twice as long each time, up to [`NOTICE_LINK_WAIT`].
 pub const NOTICE_REST: Duration = Duration::from_secs(5);
+/// How long a notice waits whose session was lost under it; then twice as long each time, up to [`NOTICE_REST`].
+pub const NOTICE_LOST_REST: Duration = Duration::from_millis(50);
 /// How often a source is told again what it has noted already: it may have lost its state database since, in the same session.
 /// A call of 100 bytes.
 pub const NOTICE_AGAIN: Duration = Duration::from_secs(180);

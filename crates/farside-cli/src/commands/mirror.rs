@@ -381,8 +381,16 @@ pub(super) fn awake(mirrors: &[Mirror]) -> Vec<&Mirror> {
     let lives =
         |m: &&Mirror| m.role == Role::Source && m.overtaken.is_none() && m.state != MirrorState::BrokenOff;
     let living: HashSet<&str> = mirrors.iter().filter(lives).map(|m| m.name.as_str()).collect();
+    // Also where the one that follows was broken off in its turn: what counts then is said of that direction.
+    let back: HashSet<(&str, &str)> = mirrors
+        .iter()
+        .filter(|m| m.role == Role::Source)
+        .map(|m| (m.name.as_str(), m.destination.as_str()))
+        .collect();
     let sleeps = |m: &Mirror| {
-        m.role == Role::Destination && m.state == MirrorState::BrokenOff && living.contains(m.name.as_str())
+        m.role == Role::Destination
+            && m.state == MirrorState::BrokenOff
+            && (living.contains(m.name.as_str()) || back.contains(&(m.name.as_str(), m.source.as_str())))
     };
     mirrors.iter().filter(|m| !sleeps(m)).collect()
 }

@@ -50,7 +50,7 @@ async fn break_off(
     BodyOrDefault(request): BodyOrDefault<BreakMirror>,
 ) -> Answered<Mirror> {
     let name = name_of(pool, volume)?;
-    let mirror = site.mirrors.mirror(&name)?;
+    let mirror = site.mirrors.awake(&name)?;
     let before = site.mirrors.document(&mirror.status(), site.clock.now());
     let at = match &request.at {
         None => None,
@@ -278,8 +278,8 @@ async fn swap(
 ) -> Answered<Operation> {
     let volume = name_of(pool, volume)?;
     let patience = patience(request.timeout_seconds)?;
+    let mirror = site.mirrors.awake(&volume)?;
     let destination = site.mirrors.destination(&volume.pool)?;
-    let mirror = site.mirrors.mirror(&volume)?;
     let document = site.mirrors.document(&mirror.status(), site.clock.now());
     let refused = match document.state {
         MirrorState::BrokenOff => Some(format!(

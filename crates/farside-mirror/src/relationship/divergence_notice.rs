@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use super::announcements::newest_in;
 use super::command::{Command, RoleChangeCommand};
 use crate::error::MirrorError;
-use crate::limits::{NOTICE_AGAIN, NOTICE_LINK_WAIT, NOTICE_REST};
+use crate::limits::{NOTICE_AGAIN, NOTICE_LINK_WAIT, NOTICE_LOST_REST, NOTICE_REST};
 use crate::links::Links;
 use crate::store::Relationship;
 
@@ -70,6 +70,7 @@ async fn run(
 ) {
     let (id, peer) = (notice.relationship.id, notice.relationship.peer);
     let mut rest = NOTICE_REST;
+    let mut lost = NOTICE_LOST_REST;
     let mut is_news = true;
     loop {
         let link = match links.link(peer, NOTICE_LINK_WAIT).await {
@@ -81,6 +82,7 @@ async fn run(
         };
         match send_notice(&*link, &mut notice, &own, &heard).await {
             Ok(()) => {
+                lost = NOTICE_LOST_REST;
                 if let Some(overtaken) = &mut notice.overtaken {
                     overtaken.again = true;
                 }
@@ -90,7 +92,10 @@ async fn run(
                 is_news = false;
             }
             Err(error) if error.is_lost_session() => {
-                tokio::time::sleep(NOTICE_REST).await;
+                // Where both sites dial, the first session of a meeting is often replaced by the second at once. Hosts at the source
+                // write on until it has heard.
+                tokio::time::sleep(lost).await;
+                lost = (2 * lost).min(NOTICE_REST);
                 continue;
             }
             Err(error) => {

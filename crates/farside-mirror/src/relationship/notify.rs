@@ -201,7 +201,13 @@ impl Driver {
                     self.relationship.destination
                 ));
             }
-            SourceHeard::Noted | SourceHeard::Fenced | SourceHeard::Follows => return None,
+            SourceHeard::Noted => {
+                return Some(format!(
+                    "{of} has been told that it was overtaken, and its hosts may write there all the same: keep them stopped, or \
+                     decide which side counts"
+                ));
+            }
+            SourceHeard::Fenced | SourceHeard::Follows => return None,
         }
         let peer = self.parts.links.name_of(self.relationship.peer).unwrap_or_else(|| "the source".into());
         Some(match &*self.heard.borrow() {
