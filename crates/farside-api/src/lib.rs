@@ -64,7 +64,7 @@ pub use log::{LogEvent, LogLine, RequestedBy};
 pub use mirror::{
     BreakMirror, BudgetUse, CreateMirror, KeptFor, KeptSnapshot, Mirror, MirrorDestination, MirrorState,
     Overtaken, Released, ResyncMirror, Role, SetMirror, SourceHeard, SourceOvertaken, StartTransfer,
-    Transfer, TransferKind, TransferPhase, TransferRecord, TransferResult,
+    Transfer, TransferKind, TransferPhase, TransferRecord, TransferResult, awake,
 };
 pub use operation::{Operation, OperationKind, OperationState, SwapPhase};
 pub use peer::{

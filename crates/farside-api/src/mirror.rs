@@ -1,5 +1,7 @@
 //! Mirrors: a destination volume that follows a peer's volume.
 
+use std::collections::HashSet;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -196,6 +198,26 @@ pub struct Mirror {
     /// Beside that: how much may be staged in the pool here now, bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub room_bytes: Option<u64>,
+}
+
+/// Without the directions that sleep: a volume that was a replica, was broken off, and is a source that others follow now. What is
+/// kept of its first direction is the way back; nothing is wrong with it.
+pub fn awake(mirrors: &[Mirror]) -> Vec<&Mirror> {
+    let lives =
+        |m: &&Mirror| m.role == Role::Source && m.overtaken.is_none() && m.state != MirrorState::BrokenOff;
+    let living: HashSet<&str> = mirrors.iter().filter(lives).map(|m| m.name.as_str()).collect();
+    // Also where the one that follows was broken off in its turn: what counts then is said of that direction.
+    let back: HashSet<(&str, &str)> = mirrors
+        .iter()
+        .filter(|m| m.role == Role::Source)
+        .map(|m| (m.name.as_str(), m.destination.as_str()))
+        .collect();
+    let sleeps = |m: &Mirror| {
+        m.role == Role::Destination
+            && m.state == MirrorState::BrokenOff
+            && (living.contains(m.name.as_str()) || back.contains(&(m.name.as_str(), m.source.as_str())))
+    };
+    mirrors.iter().filter(|m| !sleeps(m)).collect()
 }
 
 /// A volume here was overtaken: its replica was broken off, and hosts may be writing there.

@@ -225,3 +225,76 @@ fn a_configuration_is_checked_beside_a_daemon_that_runs() {
     assert!(code != Some(0) && said.contains("reserve_percentage"), "{said}");
     site.ok("site status");
 }
+
+/// What asks for a plan where there is none is not carried out, and neither is what nobody would read.
+#[test]
+fn a_request_with_a_parameter_that_nothing_reads_does_nothing() {
+    let pair = Pair::start();
+    pair.mirror(1 << 20);
+    let post = |path: &str, body: &str| {
+        let mut curl = std::process::Command::new("curl");
+        curl.args(["--silent", "--unix-socket"]).arg(pair.b.dir.join("farside.sock"));
+        curl.args(["--json", body, &format!("http://localhost/api/v1{path}")]);
+        text(&curl.output().unwrap().stdout)
+    };
+    let said = post("/mirrors/q/v/set?plan=true", "{\"every_seconds\":9}");
+    assert!(said.contains("this request has no plan; nothing was done"), "{said}");
+    assert!(status(&pair.b, "q/v")["schedule"].is_null());
+    let said = post("/mirrors?dry_run=1", "{\"source\":\"a:p/v\",\"destination\":\"q/w\"}");
+    assert!(said.contains("no parameter") && said.contains("dry_run"), "{said}");
+    assert!(pair.b.json("volume list").as_array().unwrap().len() == 1);
+    let said = post("/mirrors/q/v/break?plan=true", "{}");
+    assert!(said.contains("would"), "{said}");
+}
+
+/// A plan calls lost what is gone once the mirror has had its next update.
+#[test]
+fn a_plan_does_not_count_on_what_a_mirror_lets_go() {
+    let pair = Pair::start();
+    pair.mirror(4 << 20);
+    let mut host = pair.a.nbd("p/v");
+    host.write(0, &[7; 1 << 20]).and_then(|()| host.write(3 << 20, &[9; 1 << 20])).unwrap();
+    host.flush().unwrap();
+    drop(host);
+    pair.b.ok("mirror initialize q/v");
+    let plan = pair.a.json("volume resize p/v --size 2M --plan");
+    assert_eq!(plan["lost_bytes"], 1 << 20, "{plan}");
+    pair.a.ok("snapshot create p/v@mine");
+    let plan = pair.a.json("volume resize p/v --size 2M --plan");
+    assert_eq!(plan["lost_bytes"], 0, "{plan}");
+    // What somebody holds goes with no pool.
+    pair.a.ok("snapshot hold p/v@mine");
+    assert!(pair.a.ok("pool delete p --plan").contains("p/v@mine is held"));
+    // The source says how old the replica is, and that nothing comes to it.
+    let lag = status(&pair.a, "p/v")["lag_seconds"].as_f64().unwrap();
+    assert!(lag > 0.0 && lag < 60.0, "{lag}");
+    let said = pair.a.ok("mirror check");
+    assert!(said.contains("furthest behind is b:q/v"), "{said}");
+    assert!(
+        pair.a
+            .http("/metrics")
+            .contains("farside_mirror_source_lag_seconds{mirror=\"p/v\",replica=\"b:q/v\"}")
+    );
+    assert!(pair.a.fails(1, "mirror check --max-lag 0.001s").contains("behind, more than"));
+}
+
+#[test]
+fn what_was_never_copied_is_empty_and_who_goes_says_what_depended_on_it() {
+    let pair = Pair::start();
+    pair.mirror(1 << 20);
+    let far = pair.a.fails(3, "mirror initialize q/v");
+    assert!(far.contains("q/v is at b"), "{far}");
+    let said = pair.b.ok("mirror promote q/v");
+    assert!(said.contains("EMPTY") && said.contains("farside mirror delete q/v"), "{said}");
+    pair.b.ok("mirror delete q/v");
+    pair.b.ok("volume delete q/v --yes");
+    pair.b.ok("mirror create a:p/v q/v --every 1s");
+    pair.b.ok("mirror initialize q/v");
+    let said = pair.b.ok("peer remove a");
+    assert!(said.contains("peer a removed") && said.contains("q/v"), "{said}");
+    let mirror = status(&pair.b, "q/v");
+    assert!(mirror["why"].as_str().unwrap().contains("not paired any more"), "{mirror}");
+    pair.b.ok("mirror delete q/v");
+    let said = pair.b.fails(3, "mirror create a:p/v q/v");
+    assert!(said.contains("peer a does not exist"), "{said}");
+}

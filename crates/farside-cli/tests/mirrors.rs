@@ -87,7 +87,7 @@ fn a_volume_is_mirrored_and_taken_over() {
 
     // For cron: one line, and an exit status.
     let said = text(&b.farside("mirror check").stdout);
-    assert!(said.starts_with("1 replica is near enough; the latest is q/v, "), "{said}");
+    assert!(said.starts_with("1 replica is near enough; the furthest behind is q/v, "), "{said}");
     b.ok("mirror check --max-lag 1h q/v");
     eventually("it is later than this", || !b.farside("mirror check --max-lag 500ms").status.success());
     assert!(b.fails(1, "mirror check --max-lag 500ms q/v").contains("q/v is "));

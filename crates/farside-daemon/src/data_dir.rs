@@ -30,6 +30,19 @@ impl DataDir {
             .mode(0o600)
             .open(&lock_path)
             .map_err(failed(&lock_path))?;
+        // Before a database that cannot be written is taken for one that is damaged.
+        for path in [path.to_path_buf(), path.join("farside.db")] {
+            if path.exists() {
+                rustix::fs::access(&path, rustix::fs::Access::WRITE_OK).map_err(|error| {
+                    let user = rustix::process::geteuid().as_raw();
+                    let why = format!(
+                        "the daemon's user (uid {user}) may not write it: {error}. Nothing was changed. To give the directory to that \
+                         user: chown -R"
+                    );
+                    failed(&path)(io::Error::new(io::ErrorKind::PermissionDenied, why))
+                })?;
+            }
+        }
         match lock.try_lock() {
             Ok(()) => Ok(DataDir { path: path.to_path_buf(), _lock: lock }),
             Err(TryLockError::WouldBlock) => Err(DaemonError::Locked { path: path.to_path_buf() }),

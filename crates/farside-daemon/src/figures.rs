@@ -139,10 +139,12 @@ impl Counter {
         })
     }
 
-    /// Bytes of data that lie past `size_bytes` in what hosts see, and in no snapshot of the main line.
+    /// Bytes of data that lie past `size_bytes` in what hosts see, and in no snapshot of the main line that a person made. What a
+    /// mirror takes for its updates goes with the next one, here and at the replica.
     pub(crate) fn only_beyond(&self, size_bytes: u64) -> Result<Option<u64>, StoreError> {
         let all = self.pool.snapshots(&self.volume)?;
-        let newest = all.iter().rev().find(|s| s.on_main_line).map(|s| Version::Snapshot(s.uuid));
+        let stays = |s: &&SnapshotStatus| s.on_main_line && s.relationship.is_none();
+        let newest = all.iter().rev().find(stays).map(|s| Version::Snapshot(s.uuid));
         let first = size_bytes.div_ceil(BLOCK_BYTES as u64);
         let ranges = self.data(newest, Version::Head)?;
         self.sum(Box::new(

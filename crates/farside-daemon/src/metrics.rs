@@ -95,6 +95,8 @@ impl Metrics {
             Unit::Count,
             "Transfers that have ended, by result; those that were given up before they began are among the failed"
         );
+        // A series that begins with its first loss shows no increase then.
+        counter!(LOST_LINES).increment(0);
         Metrics { counted }
     }
 
@@ -115,7 +117,7 @@ impl Metrics {
             now.dedups.iter().for_each(dedup);
             let open = now.pools.iter().filter(|pool| pool.state == PoolState::Open);
             let open: HashSet<&str> = open.map(|pool| pool.name.as_str()).collect();
-            for of in &now.mirrors {
+            for of in farside_api::awake(&now.mirrors) {
                 mirror(of, of.name.split_once('/').is_some_and(|(pool, _)| open.contains(pool)));
             }
             now.peers.iter().for_each(peer);
@@ -282,6 +284,11 @@ fn describe() {
         "When the replica was last re-read and compared as a whole"
     );
     describe_gauge!("farside_mirror_state", Unit::Count, "1, with the mirror's state as a label");
+    describe_gauge!(
+        "farside_mirror_source_lag_seconds",
+        Unit::Seconds,
+        "At the source: how old that is which a replica has, as far as this side has heard"
+    );
     describe_gauge!("farside_mirror_copied", Unit::Count, "Whether its first copy is there, 1 or 0");
     describe_gauge!(
         "farside_mirror_source_overtaken",
@@ -428,6 +435,10 @@ fn word(state: MirrorState) -> String {
 fn mirror(mirror: &Mirror, is_open: bool) {
     if let (Role::Destination, Some(lag)) = (mirror.role, mirror.lag_seconds) {
         figure("farside_mirror_lag_seconds", "mirror", &mirror.name, lag);
+    }
+    if let (Role::Source, Some(lag)) = (mirror.role, mirror.lag_seconds) {
+        let labels = [("mirror", mirror.name.clone()), ("replica", mirror.destination.clone())];
+        gauge!("farside_mirror_source_lag_seconds", &labels).set(lag);
     }
     if mirror.role == Role::Destination {
         let proven = mirror.last_proven_at.filter(|_| mirror.state != MirrorState::BrokenOff);

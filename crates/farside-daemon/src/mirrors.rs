@@ -304,6 +304,15 @@ impl Mirrors {
     /// What whoever takes a volume for a replica is told.
     fn no_replica(&self, volume: &VolumeName) -> ErrorBody {
         let replicas = self.mirrored_by(volume);
+        let far = self.parts.source.destinations().into_iter().find(|r| r.destination == *volume);
+        if let (None, Some(far)) = (replicas.first(), far) {
+            let site = peers::name_of(&self.parts.node, far.peer);
+            return ErrorBody::new(
+                ErrorCode::NotFound,
+                format!("{volume} is at {site}: it is the replica of {} here. Nothing was done", far.source),
+            )
+            .hint(format!("a mirror is steered where its replica is: the same command at {site}"));
+        }
         let Some(first) = replicas.first() else {
             return ErrorBody::new(ErrorCode::NotFound, format!("no mirror has {volume} as its destination"))
                 .hint("farside mirror status shows what is there");
@@ -553,7 +562,18 @@ fn source_ahead(peer: Option<&PeerStatus>) -> f64 {
 /// its attempts have come to.
 fn away(status: &MirrorStatus, peer: Option<&PeerStatus>) -> Option<String> {
     use farside_mirror::State;
-    let peer = peer.filter(|peer| !peer.state.connected)?;
+    let Some(peer) = peer else {
+        return matches!(status.state, State::Mirrored | State::Queued).then(|| {
+            format!(
+                "the site that it followed is not paired any more, and nothing comes. Pair again and farside peer rekey, or farside \
+                 mirror delete {}",
+                status.relationship.destination
+            )
+        });
+    };
+    if peer.state.connected {
+        return None;
+    }
     let is_due = status.relationship.schedule != Schedule::OnRequest || status.state == State::Queued;
     if !is_due || !matches!(status.state, State::Mirrored | State::Queued) {
         return None;

@@ -180,11 +180,16 @@ pub(crate) fn resize(volume: &VolumeName, from: u64, to: u64, beyond_bytes: Opti
     let mut plan = plan(format!("resize volume {volume}"));
     plan.would.push(format!("{volume} has {to} bytes instead of {from}"));
     if to < from {
-        plan.would.push(String::from("snapshots keep what they hold past the new end"));
+        plan.would.push(String::from(
+            "snapshots that people made keep what they hold past the new end; those of mirrors go with their next update, here and at \
+             the replica",
+        ));
         if beyond_bytes != Some(0) {
             lose(
                 &mut plan,
-                format!("what lies past byte {to} of {volume}, and is not in its newest snapshot"),
+                format!(
+                    "what lies past byte {to} of {volume}, and is not in the newest snapshot that a person made"
+                ),
                 beyond_bytes,
                 None,
             );

@@ -591,7 +591,10 @@ fn document(name: &str, slot: &Slot) -> Document {
         path: slot.path.clone(),
         state: PoolState::Failed,
         error: Some(error),
-        advice: Some(format!("farside pool reopen {name} opens it again once the cause is gone")),
+        advice: Some(format!(
+            "farside pool reopen {name} opens it again once the cause is gone; if it lies elsewhere now: farside pool import {name} \
+             --path WHERE"
+        )),
         size_bytes: None,
         used_bytes: None,
         reclaimable_bytes: None,

@@ -74,7 +74,16 @@ const HTTP_ADDRESS_FILE: &str = "http.addr";
 /// # Errors
 /// What is wrong with it, with the line where that is known.
 pub fn check(options: Options) -> Result<(), DaemonError> {
-    Config::resolve(options).map(drop)
+    let config = Config::resolve(options)?;
+    let of_api = config.api.own.iter().flat_map(|(certificate, key)| [certificate, key]);
+    let of_nbd = config.nbd.own.iter().flat_map(|own| [&own.certificate, &own.key, &own.client_ca]);
+    let webhook = config.alarms.webhook.iter();
+    let of_webhook = webhook.flat_map(|webhook| webhook.secret_file.iter().chain(&webhook.ca_file));
+    for file in of_api.chain(of_nbd).chain(of_webhook) {
+        std::fs::File::open(file)
+            .map_err(|error| DaemonError::Config(format!("cannot read {}: {error}", file.display())))?;
+    }
+    Ok(())
 }
 
 /// Runs a daemon until SIGTERM or SIGINT. Prints one line to stdout when everything serves.
@@ -148,6 +157,8 @@ async fn serve(config: Config, log: Log, for_hosts: &Handle) -> Result<(), Daemo
         .spawn(stop.clone().run_until_cancelled_owned(async move { told.alarms.keep_delivering().await }));
     let accelerator = Arc::clone(&site.accelerator);
     requests.spawn(stop.clone().run_until_cancelled_owned(async move { accelerator.follow_peers().await }));
+    // Before the page that says that all is well: whoever waits for that uses the socket next.
+    let control = farside_nbd::bind_unix(&data_dir.join(CONTROL_SOCKET), listen::SOCKET_MODE)?;
     if let Some(listener) = http_listener {
         let guests = Guests::new(listener, Manners::PUBLIC, stop.clone());
         let service = http::public(Arc::clone(&site)).into_make_service_with_connect_info::<Visit>();
@@ -166,7 +177,6 @@ async fn serve(config: Config, log: Log, for_hosts: &Handle) -> Result<(), Daemo
     let server = axum::serve(guests, service).with_graceful_shutdown(stop.clone().cancelled_owned());
     // The sessions end with the node; the stop does not wait for whoever follows events there.
     tokio::spawn(server.into_future());
-    let control = farside_nbd::bind_unix(&data_dir.join(CONTROL_SOCKET), listen::SOCKET_MODE)?;
     let guests = Guests::new(control, Manners::CONTROL, stop.clone());
     let service =
         http::control(Arc::clone(&site), requests.clone()).into_make_service_with_connect_info::<Visit>();

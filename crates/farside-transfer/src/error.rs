@@ -39,7 +39,7 @@ pub enum TransferError {
         "{snapshot} brings {}, and {}. Nothing of it was transferred and the replica is unchanged. It is tried again when \
          there is room, and now and then in case it has become less. To make room: farside snapshot delete, or {}",
         mebibytes(*needed_bytes), why_no_room(pool, *room_bytes, *reserve_bytes, *quota_bytes),
-        if quota_bytes.is_some() { "farside volume set --quota".into() } else { format!("farside pool grow {pool}") }
+        if quota_bytes.is_some() { "farside volume set --quota".into() } else { format!("farside pool grow {pool} --size …") }
     )]
     NoRoom {
         /// The snapshot's name at the source.

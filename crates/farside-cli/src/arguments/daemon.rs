@@ -22,7 +22,7 @@ pub struct DaemonArguments {
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Address on which peers connect, or off [default: 0.0.0.0:7440]
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "ADDR:PORT", alias = "listen")]
     pub peer_listen: Option<String>,
     /// Address of /metrics and /healthz, or off [default: 127.0.0.1:7441]
     #[arg(long, value_name = "ADDR:PORT")]

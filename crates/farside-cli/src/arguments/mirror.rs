@@ -89,6 +89,7 @@ pub enum Mirror {
     },
     /// Bring the replica up to the source's state of this moment
     #[command(after_help = "Examples:\n  farside mirror update q/db\n  farside mirror update q/db --no-wait")]
+    #[command(alias = "sync")]
     Update(TransferArguments),
     /// Wait for what was asked for last, such as an update with --no-wait
     #[command(
@@ -125,6 +126,7 @@ pub enum Mirror {
                       it.\n\nExamples:\n  farside mirror break q/db --plan\n  farside mirror break \
                       q/db --yes\n  farside mirror break q/db --at monday\n  farside mirror break --group shop --plan"
     )]
+    #[command(aliases = ["promote", "failover", "takeover"])]
     Break {
         /// POOL/VOL here
         #[arg(required_unless_present = "group", conflicts_with = "group")]

@@ -76,7 +76,9 @@ impl FromStr for PeerVolumeName {
             Some((peer, volume)) if is_part(peer) => {
                 Ok(PeerVolumeName { peer: peer.into(), volume: volume.parse()? })
             }
-            _ => Err(String::from("use PEER:POOL/VOL, for example siteA:p/db")),
+            _ => Err(String::from(
+                "use PEER:POOL/VOL, for example siteA:p/db; a mirror is made at the site that gets the copy, of a volume at the other",
+            )),
         }
     }
 }

@@ -23,6 +23,9 @@ const PEER_PORT: u16 = 7440;
 
 /// An address with its port. An IPv6 address without a port stands alone, or in brackets.
 fn parse_address(text: &str) -> Result<String, String> {
+    if text.contains("://") {
+        return Err("leave out what stands before the host: HOST:PORT, or HOST alone".into());
+    }
     if let Ok(address) = text.trim_matches(['[', ']']).parse::<std::net::Ipv6Addr>() {
         return Ok(format!("[{address}]:{PEER_PORT}"));
     }

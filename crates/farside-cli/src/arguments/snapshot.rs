@@ -66,6 +66,7 @@ pub enum Snapshot {
                       list), in the same way.\n\nExamples:\n  farside snapshot rollback \
                       p/db@monday --plan\n  farside snapshot rollback p/db@monday --yes\n  farside snapshot rollback --group shop --at monday"
     )]
+    #[command(alias = "restore")]
     Rollback {
         /// POOL/VOL@SNAP
         #[arg(required_unless_present = "group", conflicts_with = "group")]

@@ -8,12 +8,10 @@ pub(super) mod group;
 mod import;
 mod levels;
 
-use std::collections::HashSet;
-
 use farside_api::{
     BreakMirror, CreateMirror, ErrorBody, ErrorCode, LogLine, Mirror, MirrorDestination, MirrorLink,
     MirrorState, Operation, OperationKind, OperationState, RequestedBy, ResyncMirror, Role, SetMirror,
-    SourceHeard, StartTransfer, Throttle, TransferRecord,
+    SourceHeard, StartTransfer, Throttle, TransferRecord, TransferResult, awake,
 };
 use reqwest::Method;
 
@@ -84,16 +82,13 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
         Verb::Wait { volume } => {
             let name = volume.to_string();
             let all: Vec<Operation> = context.client.get_with(&["operations"], &[("volume", &name)]).await?;
-            let none = || {
-                ErrorBody::new(
-                    ErrorCode::NotFound,
-                    format!("nothing was asked for of {name} since the daemon started"),
-                )
-                .hint("farside mirror status shows what goes on by itself")
-            };
-            let last = all.into_iter().next_back().ok_or_else(none)?;
-            let verb = name_of(&last.kind);
-            follow(&context, &verb, false, last).await?;
+            match all.into_iter().next_back() {
+                Some(last) => {
+                    let verb = name_of(&last.kind);
+                    follow(&context, &verb, false, last).await?;
+                }
+                None => until_at_rest(&context, &name).await?,
+            }
         }
         Verb::Quiesce { volume } => act(&context, &volume, "quiesce", answers::quiesced).await?,
         Verb::Resume { volume } => act(&context, &volume, "resume", answers::resumed).await?,
@@ -155,6 +150,13 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
             };
             end(&context, request, destructive, |m| {
                 let kept = m.kept_as.as_ref().map(|kept| format!("what is newer stays as {kept}\n"));
+                if m.current_snapshot.is_none() {
+                    return format!(
+                        "{0} is writable, and EMPTY: no copy of {1} had arrived whole. To begin again: farside mirror delete {0}, then \
+                         farside mirror create\n",
+                        m.name, m.source
+                    );
+                }
                 format!(
                     "{} is writable, as of {} (data {} old)\n{}",
                     m.name,
@@ -265,11 +267,48 @@ async fn end(
     Ok(())
 }
 
+/// Waits for what goes on by itself: what was begun before the daemon was started again.
+async fn until_at_rest(context: &Context, name: &str) -> Result<(), ErrorBody> {
+    let mut has_waited = false;
+    loop {
+        let mirrors: Vec<Mirror> = context.client.get_with(&["mirrors"], &[("volume", name)]).await?;
+        let of_here = mirrors.iter().find(|m| m.role == Role::Destination);
+        let Some(mirror) = of_here.filter(|m| has_waited || m.transfer.is_some()) else {
+            return Err(ErrorBody::new(
+                ErrorCode::NotFound,
+                format!("nothing was asked for of {name} since the daemon started, and nothing goes on"),
+            )
+            .hint("farside mirror history says what came of earlier transfers"));
+        };
+        if mirror.transfer.is_some() {
+            has_waited = true;
+            tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+            continue;
+        }
+        let records: Vec<TransferRecord> = context.client.get_with(&["history"], &[("volume", name)]).await?;
+        return match records.first() {
+            Some(record) if record.result != TransferResult::Ok => Err(ErrorBody::new(
+                ErrorCode::Failed,
+                record.reason.clone().unwrap_or_else(|| format!("the transfer to {name} did not end well")),
+            )),
+            _ => {
+                context.show(mirror, |m| {
+                    let holds = or_dash(m.current_snapshot.clone(), |snapshot| snapshot);
+                    format!("{} holds {holds}\n", m.name)
+                });
+                Ok(())
+            }
+        };
+    }
+}
+
 /// Whether the mirror of a volume shows a point of its source.
 async fn is_copied(context: &Context, volume: &VolumeName) -> Result<bool, ErrorBody> {
     let name = volume.to_string();
     let mirrors: Vec<Mirror> = context.client.get_with(&["mirrors"], &[("volume", &name)]).await?;
-    Ok(mirrors.iter().any(|m| m.role == Role::Destination && m.current_snapshot.is_some()))
+    Ok(mirrors.iter().any(|m| {
+        m.role == Role::Destination && m.current_snapshot.is_some() && m.state != MirrorState::BrokenOff
+    }))
 }
 
 /// Starts a transfer and, unless told otherwise, stays until it ends. Interrupted, the daemon goes on.
@@ -373,26 +412,6 @@ fn name_of(value: &impl serde::Serialize) -> String {
         Ok(serde_json::Value::String(name)) => name,
         _ => String::new(),
     }
-}
-
-/// Without the directions that sleep: a volume that was a replica, was broken off, and is a source that others follow now. What is
-/// kept of its first direction is the way back; nothing is wrong with it.
-pub(super) fn awake(mirrors: &[Mirror]) -> Vec<&Mirror> {
-    let lives =
-        |m: &&Mirror| m.role == Role::Source && m.overtaken.is_none() && m.state != MirrorState::BrokenOff;
-    let living: HashSet<&str> = mirrors.iter().filter(lives).map(|m| m.name.as_str()).collect();
-    // Also where the one that follows was broken off in its turn: what counts then is said of that direction.
-    let back: HashSet<(&str, &str)> = mirrors
-        .iter()
-        .filter(|m| m.role == Role::Source)
-        .map(|m| (m.name.as_str(), m.destination.as_str()))
-        .collect();
-    let sleeps = |m: &Mirror| {
-        m.role == Role::Destination
-            && m.state == MirrorState::BrokenOff
-            && (living.contains(m.name.as_str()) || back.contains(&(m.name.as_str(), m.source.as_str())))
-    };
-    mirrors.iter().filter(|m| !sleeps(m)).collect()
 }
 
 fn listing(mirrors: &[Mirror]) -> String {

@@ -135,7 +135,7 @@ fn page(overview: &Overview, rates: Option<Rates>, lines: usize, columns: usize)
 fn head(overview: &Overview) -> String {
     let Overview { site, peers, mirrors, .. } = overview;
     let connected = peers.iter().filter(|peer| peer.state == PeerState::Connected).count();
-    let awake = super::mirror::awake(mirrors);
+    let awake = farside_api::awake(mirrors);
     let replicas = awake.iter().filter(|mirror| mirror.role == Role::Destination).count();
     let of = |count: usize, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
     format!(
@@ -204,7 +204,7 @@ impl Row {
 
 /// The most urgent first.
 fn mirror_rows(mirrors: &[Mirror]) -> Vec<Row> {
-    let mut rows: Vec<Row> = super::mirror::awake(mirrors).into_iter().map(mirror_row).collect();
+    let mut rows: Vec<Row> = farside_api::awake(mirrors).into_iter().map(mirror_row).collect();
     rows.sort_by(|a, b| b.urgency.total_cmp(&a.urgency).then_with(|| a.name.cmp(&b.name)));
     rows
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use farside_api::{
     AccessRole, CreateInvitation, ErrorBody, ErrorCode, Invitation, JoinPeer, OpenInvitation, PathState,
-    PathsMode, Peer, PeerPath, PeerRights, PeerState, PeerStatus, RekeyPeer, SetPeer,
+    PathsMode, Peer, PeerPath, PeerRights, PeerState, PeerStatus, Plan, RekeyPeer, SetPeer, SiteStatus,
 };
 use reqwest::Method;
 
@@ -54,6 +54,13 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
             }
             let request = JoinPeer { address, code: code(code_file.as_deref())?, name };
             let peer: Peer = context.client.post(&["peers"], &request).await?;
+            let here: Result<SiteStatus, _> = context.client.get(&["site", "status"]).await;
+            if !context.json && here.is_ok_and(|here| here.name == peer.name) {
+                eprintln!(
+                    "note: both sites are called {0}. To call the other one something else here: farside peer set {0} --name NAME",
+                    peer.name
+                );
+            }
             present::show(&context, if_absent.then_some(false), &peer, "", |peer| {
                 format!("paired with {} ({})\n", peer.name, peer.id)
             });
@@ -112,9 +119,18 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
                 body: None::<&()>,
                 impact: Impact::Service,
             };
+            // What depends on it is said afterwards, too: a script is not asked.
+            let plan: Result<Plan, _> = context
+                .client
+                .request(Method::DELETE, &["peers", &peer], &[("plan", "true")], None::<&()>)
+                .await;
             if let Some(peer) = carry_out::<Peer>(&context.client, request, destructive, context.json).await?
             {
-                context.show(&peer, |peer| format!("peer {} removed\n", peer.name));
+                context.show(&peer, |peer| {
+                    let would = plan.map(|plan| plan.would).unwrap_or_default();
+                    let lines = would.iter().map(|line| format!("  {line}\n")).collect::<String>();
+                    format!("peer {} removed\n{lines}", peer.name)
+                });
             }
         }
         Verb::Rekey { peer, with, destructive } => {
@@ -241,11 +257,21 @@ fn changed(peer: &PeerStatus, request: &SetPeer) -> String {
 /// The peer that is paired under this name or at this address.
 async fn paired(context: &Context, address: &str, name: Option<&str>) -> Result<Option<Peer>, ErrorBody> {
     let peers: Vec<Peer> = context.client.get(&["peers"]).await?;
-    let is_it = |peer: &Peer| match name {
-        Some(name) => peer.name == name,
-        None => peer.address.as_deref() == Some(address),
-    };
-    Ok(peers.into_iter().find(is_it))
+    let is_called = |peer: &&Peer| name.is_some_and(|name| peer.name == name);
+    let lies_there = |peer: &&Peer| peer.address.as_deref() == Some(address);
+    let found = peers.iter().find(is_called).or_else(|| peers.iter().find(lies_there));
+    let Some(peer) = found else { return Ok(None) };
+    let wanted = name.unwrap_or(&peer.name);
+    if peer.name != wanted || peer.address.as_deref().is_some_and(|known| known != address) {
+        let known = peer.address.as_deref().unwrap_or("no address");
+        let message = format!(
+            "{} is paired, at {known}; asked for was {wanted} at {address}. Nothing was changed",
+            peer.name
+        );
+        let hint = format!("farside peer set {} --address HOST:PORT --name NAME changes both", peer.name);
+        return Err(ErrorBody::new(ErrorCode::Exists, message).hint(hint));
+    }
+    Ok(Some(peer.clone()))
 }
 
 fn invitations(open: &[OpenInvitation]) -> String {

@@ -130,7 +130,7 @@ async fn hold(context: &Context, name: &SnapshotName, held: bool) -> Result<(), 
     let snapshot: Snapshot = context.client.post(&path_to(name, "hold"), &HoldSnapshot { held }).await?;
     context.show(&snapshot, |s| {
         let state = if s.held { "held" } else { "not held" };
-        format!("snapshot {}@{} is {state}\n", s.volume, s.name)
+        format!("snapshot {}@{} is {state} at this site\n", s.volume, s.name)
     });
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Whether what is there is what was asked for: requests that may be made twice (`if_absent`). What a request does not name is not
 //! compared.
 
-use farside_api::{CreatePool, CreateVolume, ErrorBody, ErrorCode, Pool, Volume};
+use farside_api::{CreatePool, CreateVolume, ErrorBody, ErrorCode, Pool, PoolState, Volume};
 use farside_mirror::{MirrorOptions, Relationship, Retention, Schedule};
 use farside_peer::PeerId;
 
@@ -27,11 +27,23 @@ fn bytes(bytes: Option<u64>) -> String {
 
 /// A pool that is there, and one that was asked for.
 pub(super) fn pool(there: &Pool, wanted: &CreatePool) -> Result<(), ErrorBody> {
+    if there.state != PoolState::Open {
+        let why = there.error.clone().unwrap_or_else(|| "farside pool status says why".into());
+        let message = format!("pool {} is known, and does not serve: {why}. Nothing was changed", there.name);
+        let error = ErrorBody::new(ErrorCode::Exists, message);
+        return Err(match &there.advice {
+            Some(advice) => error.hint(advice.clone()),
+            None => error,
+        });
+    }
     let mut compared = vec![("its path", wanted.path.clone(), there.path.clone())];
     if let (Some(size), Some(_)) = (wanted.size_bytes, there.size_bytes) {
         compared.push(("its size", bytes(Some(size)), bytes(there.size_bytes)));
     }
-    let hint = format!("farside pool status {} shows it; choose another name for another pool", there.name);
+    let hint = format!(
+        "farside pool grow {0} --size … makes it larger; choose another name for another pool. farside pool status {0} shows it",
+        there.name
+    );
     differing(&format!("pool {}", there.name), hint, compared)
 }
 

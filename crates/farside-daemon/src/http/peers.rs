@@ -24,6 +24,7 @@ use crate::plans::{self, RemoveFacts, ReplaceFacts};
 use crate::site::Site;
 use crate::state::{Recorded, RightRow};
 use crate::throttles::{self, Limited};
+use crate::volume_ids::{Called, VolumeIds};
 
 /// Volumes of one request.
 const VOLUMES_MAX: usize = 1024;
@@ -284,6 +285,12 @@ async fn allow(
     let unseen = site.rights.allow(&site.state, volumes.iter().cloned().map(right).collect()).await?;
     let mut notes = site.mirrors.set_fences(peer.record.id, &volumes, request.fence).await?;
     notes.extend(unseen.iter().map(plans::right_unseen));
+    let is_nothing = |volume: &&String| {
+        volume.parse().is_ok_and(|name| matches!(site.pools.called(&name), Called::Nothing))
+    };
+    notes.extend(volumes.iter().filter(is_nothing).map(|volume| {
+        format!("there is no volume {volume} yet: the right waits for the first one of that name")
+    }));
     Ok(Json(PeerStatus { notes, ..status_of(&site, &peer) }))
 }
 

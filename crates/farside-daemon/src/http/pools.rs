@@ -201,7 +201,13 @@ async fn reopen(
     let reopening = site.pools.begin_reopening(&name)?;
     site.exports.drop_connections_to_pool(&name).await;
     let pools = Arc::clone(&site.pools);
-    let pool = site.blocking.run(move || pools.reopen(reopening, request.force, look)).await?;
+    let reopened = site.blocking.run(move || pools.reopen(reopening, request.force, look)).await;
+    let pool = reopened.map_err(|error| match error.code {
+        ErrorCode::NotFound => {
+            error.hint(format!("if it lies elsewhere now: farside pool import {name} --path WHERE"))
+        }
+        _ => error,
+    })?;
     site.mirrors.pool_opened(&name, &pool).await?;
     site.mirrors.refresh_fences();
     readers_go_on(&site, &name).await?;
@@ -231,6 +237,10 @@ async fn grow(
             Some(bytes) => bytes,
             None => pool.device_bytes().map_err(Failure::into_error_body)?,
         };
+        // Asked for twice it is done once.
+        if size_bytes == Some(before) {
+            return Ok(before);
+        }
         if wanted / farside_engine::BLOCK_BYTES * farside_engine::BLOCK_BYTES == before {
             return Err(ErrorBody::new(
                 ErrorCode::Refused,
@@ -409,6 +419,22 @@ fn volumes_of(site: &Site, name: &str) -> Vec<(VolumeName, Uuid)> {
     volumes.map(|v| (VolumeName { pool: name.to_owned(), volume: v.name }, v.uuid)).collect()
 }
 
+/// Snapshots of a pool that somebody holds.
+async fn held_in(site: &Site, name: &str) -> Result<Vec<String>, ErrorBody> {
+    let Ok(pool) = site.pools.get(name) else { return Ok(Vec::new()) };
+    let of = name.to_owned();
+    let look = move || {
+        let mut held = Vec::new();
+        for volume in pool.volumes() {
+            let snapshots = pool.snapshots(&volume.name).map_err(Failure::into_error_body)?;
+            let named = snapshots.into_iter().filter(|snapshot| snapshot.held);
+            held.extend(named.map(|snapshot| format!("{of}/{}@{}", volume.name, snapshot.name)));
+        }
+        Ok::<_, ErrorBody>(held)
+    };
+    site.blocking.run(look).await
+}
+
 async fn plan(site: &Site, pool: &Pool) -> Result<Plan, ErrorBody> {
     let mirrored: BTreeSet<VolumeName> = site.mirrors.of_pool(&pool.name).await?.into_iter().collect();
     // All that stands in the way, so that nobody has to find one after the other.
@@ -421,6 +447,9 @@ async fn plan(site: &Site, pool: &Pool) -> Result<Plan, ErrorBody> {
             }
             in_the_way.extend(of_volume);
         }
+        in_the_way.extend(held_in(site, &pool.name).await?.into_iter().map(|snapshot| {
+            format!("{snapshot} is held; farside snapshot unhold {snapshot} allows deleting it")
+        }));
         in_the_way.extend(site.pools.moved_away(&pool.name));
         let clients = site.exports.clients_of_pool(&pool.name);
         let (connections, count) = clients.count();

@@ -362,7 +362,28 @@ impl Mirrors {
 
     /// The side of the source, as `mirror status` lists it.
     pub(super) async fn sources(&self) -> Result<Vec<api::Mirror>, ErrorBody> {
-        Ok(self.held_by_others(None, false).await?.into_iter().map(source).collect())
+        let held = self.held_by_others(None, false).await?;
+        Ok(held.into_iter().map(|held| self.with_lag(source(held))).collect())
+    }
+
+    /// Adds how old that is which the replica has, as far as this side has heard, and that nothing is heard of it.
+    fn with_lag(&self, mirror: api::Mirror) -> api::Mirror {
+        if mirror.state == MirrorState::BrokenOff {
+            return mirror;
+        }
+        let created_at = || {
+            let (pool, volume) = mirror.name.split_once('/')?;
+            let pool = self.parts.pools.get(pool).ok()?;
+            Some(pool.snapshot_named(volume, mirror.base_snapshot.as_deref()?).ok()?.created_at)
+        };
+        let lag_seconds = created_at().map(|at| self.parts.clock.now().seconds_since(at).max(0.0));
+        let peer = mirror.destination.split_once(':').map_or("", |(peer, _)| peer);
+        let peer = self.parts.node.peers().into_iter().find(|known| known.record.name == peer);
+        let away = peer.filter(|peer| !peer.state.connected).map(|peer| {
+            let because = peers::why(&peer).map(|why| format!(": {why}")).unwrap_or_default();
+            format!("no session with {}, so nothing is brought to it{because}", peer.record.name)
+        });
+        api::Mirror { lag_seconds, why: mirror.why.or(away), ..mirror }
     }
 
     /// Brings the fences in line with what is overtaken, what was allowed with a fence, and what was set back. Called at the start,

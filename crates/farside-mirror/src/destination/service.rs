@@ -507,8 +507,9 @@ fn refuse_data(
 ) -> Result<(), MirrorError> {
     let refused = || {
         MirrorError::State(format!(
-            "{volume} exists and holds data or snapshots, which a mirror would hide. Nothing was changed. Use \
-             another volume name, or delete {volume} first"
+            "{volume} exists and holds data or snapshots, which a mirror would hide. Nothing was changed. If it was the replica of \
+             that volume: farside mirror resync {volume} --from PEER:POOL/VOL, which brings only what differs. Else use another volume \
+             name, or delete {volume} first"
         ))
     };
     if !engine.snapshots(volume)?.is_empty() {

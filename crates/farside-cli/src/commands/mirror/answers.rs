@@ -51,7 +51,7 @@ pub(super) fn first_copy(mirror: &Mirror) -> String {
         None => String::new(),
         Some(room) if room >= brings => format!("; pool {pool} has room for {}", size(room)),
         Some(room) => format!(
-            "; pool {pool} has room for {} only, and what does not fit is refused. To make room: farside pool grow {pool}",
+            "; pool {pool} has room for {} only, and what does not fit is refused. To make room: farside pool grow {pool} --size …",
             size(room)
         ),
     };

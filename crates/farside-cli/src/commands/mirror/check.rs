@@ -19,6 +19,7 @@ pub(super) fn judged(mirrors: &[Mirror], asked: &[String], most: Option<f64>) ->
     names.sort();
     names.dedup();
     let mut latest: Option<(f64, String)> = None;
+    let mut heard: Option<(f64, String)> = None;
     let (mut wrong, mut judged, mut sources) = (Vec::new(), 0, 0);
     for name in names {
         let rows = of_volume(&name);
@@ -37,6 +38,21 @@ pub(super) fn judged(mirrors: &[Mirror], asked: &[String], most: Option<f64>) ->
             .iter()
             .any(|m| m.role == Role::Source && m.overtaken.is_none() && m.state != MirrorState::BrokenOff);
         sources += usize::from(is_followed);
+        for row in rows.iter().filter(|m| m.role == Role::Source) {
+            let Some(lag) = row.lag_seconds else { continue };
+            if let Some(most) = most.filter(|most| lag > *most) {
+                let because = row.why.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
+                wrong.push(format!(
+                    "{} of {name} is {} behind, more than {}{because}",
+                    row.destination,
+                    duration(lag),
+                    duration(most)
+                ));
+            }
+            if heard.as_ref().is_none_or(|(most, _)| lag > *most) {
+                heard = Some((lag, row.destination.clone()));
+            }
+        }
         for row in rows.iter().filter(|m| m.role == Role::Destination) {
             if row.state == MirrorState::BrokenOff && is_followed {
                 continue;
@@ -56,14 +72,18 @@ pub(super) fn judged(mirrors: &[Mirror], asked: &[String], most: Option<f64>) ->
     }
     match latest {
         Some((lag, name)) => Ok(format!(
-            "{judged} {} near enough; the latest is {name}, {} behind",
+            "{judged} {} near enough; the furthest behind is {name}, by {}",
             are(judged),
             duration(lag)
         )),
         // Nothing that could be late is here: a line in the cron of both sites must not cry at the one that is well.
         None if sources > 0 => Ok(format!(
-            "{sources} {} replicas at other sites: how late they are is known there",
-            are_of(sources)
+            "{sources} {} replicas at other sites{}",
+            are_of(sources),
+            match heard {
+                Some((lag, replica)) => format!("; the furthest behind is {replica}, by {}", duration(lag)),
+                None => ": how late they are is known there".to_owned(),
+            }
         )),
         None => Err(String::from("nothing here is mirrored")),
     }
@@ -139,7 +159,7 @@ mod tests {
     #[test]
     fn near_ones_are_near_enough_and_late_ones_say_why() {
         let near = [mirror("q/a", json!({})), mirror("q/b", json!({ "lag_seconds": 40.0 }))];
-        assert_eq!(check(&near).unwrap(), "2 replicas are near enough; the latest is q/b, 40 s behind");
+        assert_eq!(check(&near).unwrap(), "2 replicas are near enough; the furthest behind is q/b, by 40 s");
         let late = mirror("q/c", json!({ "lag_seconds": 2520.0, "why": "no session with north" }));
         let all = [near[0].clone(), late.clone()];
         assert_eq!(check(&all).unwrap_err(), "q/c is 42m00s behind, more than 5m00s (no session with north)");
