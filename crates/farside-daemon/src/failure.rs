@@ -128,7 +128,7 @@ impl Failure for EngineError {
             EngineError::NotFound { .. } => ErrorCode::NotFound,
             EngineError::Exists { .. } => ErrorCode::Exists,
             EngineError::BadName { .. } | EngineError::Invalid(_) => ErrorCode::WrongUsage,
-            EngineError::Refused(_) => ErrorCode::Refused,
+            EngineError::Refused(_) | EngineError::Lacks { .. } => ErrorCode::Refused,
             EngineError::NoSpace { .. } | EngineError::OverQuota(_) => ErrorCode::NoSpace,
             EngineError::Corrupt(_) => ErrorCode::Corrupt,
             EngineError::Io(_) => ErrorCode::Failed,

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use farside_api::{ErrorBody, ErrorCode, Pool as Document, PoolState};
 use farside_engine::embedded::EmbeddedEngine;
-use farside_engine::{Engine, is_label};
+use farside_engine::{Engine, Engines, is_label};
 use farside_platform::{AtPath, BLOCK_BYTES, BlockDevice, Clock, DeviceError, FileDevice, Randomness};
 use farside_store::{ClaimOptions, Pool, PoolOptions, StoreError, occupants};
 use parking_lot::{Mutex, RwLock};
@@ -47,8 +47,10 @@ pub(crate) struct Pools {
     attempts: AtomicU64,
     /// Identities of pools that are being opened, and what these are called: two of one are not opened beside each other.
     identities: Arc<Mutex<BTreeMap<Uuid, String>>>,
-    /// What mirrors see of the open ones.
+    /// The open ones, as an engine.
     engine: Arc<EmbeddedEngine>,
+    /// What mirrors see: that, and whatever else a site can keep volumes in.
+    engines: Arc<Engines>,
     options: PoolOptions,
 }
 
@@ -115,18 +117,22 @@ pub(crate) struct Removed {
 
 impl Pools {
     pub(crate) fn new(clock: Arc<dyn Clock>, randomness: Arc<dyn Randomness>) -> Pools {
+        let engine = Arc::new(EmbeddedEngine::new());
+        // One line for each engine.
+        let engines = Arc::new(Engines::new(vec![Arc::clone(&engine) as Arc<dyn Engine>]));
         Pools {
             slots: RwLock::default(),
             attempts: AtomicU64::new(0),
             identities: Arc::default(),
-            engine: Arc::new(EmbeddedEngine::new()),
+            engine,
+            engines,
             options: PoolOptions::new(clock, randomness),
         }
     }
 
     /// The open pools as mirrors see them.
     pub(crate) fn engine(&self) -> Arc<dyn Engine> {
-        Arc::clone(&self.engine) as Arc<dyn Engine>
+        Arc::clone(&self.engines) as Arc<dyn Engine>
     }
 
     /// Has transfers leave so many percent of each pool free for hosts.

@@ -1,11 +1,11 @@
-//! What a mirror asks of the embedded store beyond an update: staged versions of an earlier life, and the main line.
+//! What is the embedded store's own, beside what every engine does (`conformance.rs`).
 
 use std::sync::Arc;
 
 use farside_engine::embedded::EmbeddedEngine;
 use farside_engine::{
-    ChangeKind, ChangedBytes, ChangedExtent, Engine, EngineError, FINGERPRINTS_MAX, KnownDataScope,
-    ReplicaRecord, SnapshotOwner, SnapshotSpec, StagedFor, VolumeName, Wanted, short,
+    Branches, ChangedBytes, Engine, EngineError, KnownData, KnownDataScope, ReplicaRecord, SnapshotOwner,
+    SnapshotSpec, StagedFor, Subtrees, VolumeName, Wanted, short,
 };
 use farside_format::Fingerprint;
 use farside_platform::{ManualClock, SeededRandomness, SimulatedDisk, Timestamp};
@@ -37,43 +37,6 @@ fn engine(pool: Arc<Pool>) -> EmbeddedEngine {
     let engine = EmbeddedEngine::new();
     engine.add("p", pool).expect("a fresh engine");
     engine
-}
-
-#[test]
-fn a_staged_version_goes_on_after_a_crash() {
-    let disk = SimulatedDisk::new("engine", 24 << 20).without_history();
-    let volume: VolumeName = "p/v".parse().expect("a name");
-    let before = engine(Pool::create(Arc::new(disk.clone()), options(1)).expect("a pool"));
-    before.create_volume(&volume, SIZE).expect("a volume");
-    let base = before.take_snapshot(&volume, &spec("base", 1)).expect("a snapshot").uuid;
-    let staged = before.stage(&volume, Some(base), SIZE, staged_for(2)).expect("staged");
-    staged.write(3 << 12, &[7; 2 << 12]).expect("a write");
-    staged.retarget(Uuid::from_u128(3)).expect("retargeted");
-    staged.resize(2 * SIZE).expect("larger");
-    staged.checkpoint().expect("a checkpoint");
-    // The power fails: nothing is closed.
-    let disk = disk.image();
-    let after = engine(Pool::open(Arc::new(disk), options(2)).expect("it opens"));
-    let mut found = after.staged(&volume).expect("a list");
-    let (info, staged) = found.pop().expect("it is there");
-    assert!(found.is_empty());
-    assert_eq!((info.base, info.size_bytes, info.staged_for), (Some(base), 2 * SIZE, staged_for(3)));
-    let changed: Vec<_> =
-        staged.changed_from(Some(base)).expect("a walk").collect::<Result<_, _>>().expect("its steps");
-    assert_eq!(
-        changed,
-        [ChangedExtent { offset: 3 << 12, length: 2 << 12, kind: ChangeKind::Data, changed: 2 << 12 }]
-    );
-    let block = Fingerprint::of_block(&[7; 4096]);
-    let expected = [Fingerprint::HOLE, block, block, Fingerprint::HOLE];
-    assert_eq!(staged.fingerprints(2, 4).expect("fingerprints"), expected);
-    let committed = staged.commit(&spec("next", 3)).expect("committed");
-    assert_eq!(committed.size_bytes, 2 * SIZE);
-    assert_eq!(after.fingerprints(&volume, committed.uuid, 2, 4).expect("fingerprints"), expected);
-    let too_many = after.fingerprints(&volume, committed.uuid, 0, FINGERPRINTS_MAX + 1);
-    assert!(matches!(too_many, Err(EngineError::Invalid(_))));
-    assert!(matches!(staged.info(), Err(EngineError::Refused(_))), "committed: the handle is dead");
-    assert!(after.staged(&volume).expect("a list").is_empty());
 }
 
 #[test]
@@ -123,34 +86,6 @@ fn a_replica_goes_back_to_a_snapshot_and_is_broken_off_in_one_record() {
     engine_b.read_snapshot(&volume, rescued.uuid, 5 << 12, &mut bytes).expect("it reads");
     assert!(bytes == [9; 4096]);
     assert_eq!(engine_b.changed_since(&volume, base).expect("a walk"), ChangedBytes::default());
-}
-
-#[test]
-fn a_record_ends_only_for_the_mirror_that_was_broken_off() {
-    let disk = SimulatedDisk::new("engine", 24 << 20).without_history();
-    let engine_a = engine(Pool::create(Arc::new(disk.clone()), options(1)).expect("a pool"));
-    let volume: VolumeName = "p/v".parse().expect("a name");
-    engine_a.create_volume(&volume, SIZE).expect("a volume");
-    let [ended, other] = [9, 8].map(Uuid::from_u128);
-    let record = |relationship, broken_off| ReplicaRecord {
-        relationship,
-        peer: [1; 32],
-        source: "q/db".into(),
-        broken_off,
-    };
-    // What took its place meanwhile stays, and so does what follows again.
-    for stays in [None, Some(record(other, true)), Some(record(ended, false))] {
-        engine_a.set_replica_record(&volume, stays.clone()).expect("set");
-        assert!(!engine_a.end_replica_record(&volume, ended).expect("asked"));
-        assert_eq!(engine_a.replica_record(&volume).expect("read"), stays);
-    }
-    engine_a.set_replica_record(&volume, Some(record(ended, true))).expect("set");
-    assert!(engine_a.end_replica_record(&volume, ended).expect("asked"));
-    drop(engine_a);
-    let engine_b = engine(Pool::open(Arc::new(disk.image()), options(2)).expect("it opens"));
-    assert_eq!(engine_b.replica_record(&volume).expect("read"), None, "durable when it returned");
-    let missing = engine_b.end_replica_record(&"q/v".parse().expect("a name"), ended);
-    assert!(matches!(missing, Err(EngineError::NotFound { .. })), "a pool that is not open: {missing:?}");
 }
 
 #[test]
@@ -228,52 +163,14 @@ fn a_staged_version_adopts_what_any_pool_has_of_the_peer() {
             short: short(Fingerprint::of_block(&[byte; 4096])),
         })
         .collect();
-    let adopted = staged.adopt(&KnownDataScope { peer: [1; 32] }, &wanted).expect("answered");
+    let adopted = engine.adopt(&*staged, &KnownDataScope { peer: [1; 32] }, &wanted).expect("answered");
     let expected = [3, 4].map(|byte| Some(Fingerprint::of_block(&[byte; 4096])));
     assert_eq!(adopted, [expected[0], expected[1], None, None]);
     let mut bytes = vec![0; 4 << 12];
     staged.read(13 << 12, &mut bytes).expect("it reads");
     assert!(bytes == [vec![3; 4096], vec![4; 4096], vec![0; 2 << 12]].concat());
-    let adopted = staged.adopt(&KnownDataScope { peer: [2; 32] }, &wanted).expect("answered");
+    let adopted = engine.adopt(&*staged, &KnownDataScope { peer: [2; 32] }, &wanted).expect("answered");
     assert_eq!(adopted.iter().map(Option::is_some).collect::<Vec<_>>(), [false, false, true, false]);
-}
-
-#[test]
-fn a_side_branch_says_where_it_left_the_line_and_a_snapshot_changes_hands() {
-    let disk = SimulatedDisk::new("engine", 24 << 20).without_history();
-    let engine = engine(Pool::create(Arc::new(disk.clone()), options(1)).expect("a pool"));
-    let volume: VolumeName = "p/v".parse().expect("a name");
-    engine.create_volume(&volume, SIZE).expect("a volume");
-    let mut take = |number: u128| {
-        let pool = engine.pool("p").expect("it is open");
-        pool.open_volume("v").expect("it opens").write(0, &[number as u8; 4096]).expect("a write");
-        engine.take_snapshot(&volume, &spec(&format!("s{number}"), number)).expect("a snapshot").uuid
-    };
-    let [first, second, third] = [1, 2, 3].map(&mut take);
-    engine.move_main(&volume, first, None).expect("moved");
-    let fourth = take(4);
-    let fork = |of| engine.fork(&volume, of).expect("it is asked");
-    assert_eq!((fork(third), fork(second)), (Some(first), Some(first)), "side branches");
-    assert_eq!((fork(fourth), fork(first)), (Some(fourth), Some(first)), "the main line");
-    engine.delete_snapshot(&volume, first).expect("deleted");
-    assert_eq!(fork(third), None, "nothing of the line is left below it");
-    assert!(matches!(engine.fork(&volume, first), Err(EngineError::NotFound { .. })));
-
-    let mirror = SnapshotOwner::Relationship(Uuid::from_u128(9));
-    let taken = engine.hand_over(&volume, third, mirror, "mirror").expect("a mirror's");
-    assert_eq!((taken.owner, taken.uuid), (mirror, third));
-    engine.pin(&volume, third, Uuid::from_u128(9)).expect("pinned");
-    let given = engine.hand_over(&volume, third, SnapshotOwner::Person, "rescue").expect("a person's");
-    assert_eq!(given.owner, SnapshotOwner::Person);
-    assert!(given.name.starts_with("rescue-2027-"), "{}", given.name);
-    let again = engine.hand_over(&volume, second, SnapshotOwner::Person, "rescue").expect("of that moment");
-    assert_ne!(again.name, given.name);
-    // What changed hands did so durably.
-    drop(engine);
-    let after = self::engine(Pool::open(Arc::new(disk.image()), options(2)).expect("it opens"));
-    let all = after.all_snapshots(&volume).expect("a list");
-    let found = all.iter().find(|s| s.uuid == third).expect("it is there");
-    assert_eq!((&found.name, found.pinned_by.len()), (&given.name, 1));
 }
 
 #[test]

@@ -6,7 +6,7 @@ pub use farside_format::pins::{common_of, kept_of};
 use uuid::Uuid;
 
 use crate::error::TransferError;
-use crate::limits::{CANDIDATES_MAX, COMMON_MAX};
+use crate::limits::{CANDIDATES_MAX, COMMON_MAX, NAME_BYTES_MAX};
 use crate::protocol::convert::CandidateBase;
 
 /// What the name of a snapshot begins with that holds what a mirror, or a person's decision, took out of sight.
@@ -43,6 +43,16 @@ pub(crate) fn arrival_name(name: &str) -> String {
         Some(_) => format!("source-{name}"),
         None => name.to_owned(),
     }
+}
+
+/// `name`, or if that is taken here, the name with a piece of the snapshot's identity.
+pub(crate) fn free_name(name: &str, uuid: Uuid, taken: &[String]) -> String {
+    if !taken.iter().any(|t| t == name) {
+        return name.into();
+    }
+    let suffix = format!("-{}", &uuid.simple().to_string()[..12]);
+    let keep = name.len().min(NAME_BYTES_MAX - suffix.len());
+    format!("{}{suffix}", &name[..keep])
 }
 
 /// What the name of a snapshot begins with that is taken only to be compared.

@@ -23,6 +23,7 @@ pub mod calls;
 pub mod destination;
 pub mod error;
 pub mod fuzz;
+pub mod going_back;
 pub mod kind;
 pub mod limits;
 pub mod log_limit;

@@ -12,6 +12,7 @@ use farside_engine::VolumeName;
 use farside_link::{Priority, Window};
 use farside_mirror::{MirrorOptions, NewMirror, Relationship, Retention};
 use farside_peer::PeerId;
+use farside_transfer::protocol::group::NO_ONE_MOMENT;
 use serde::Deserialize;
 use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
@@ -266,6 +267,8 @@ fn check_group(
     destination: &VolumeName,
 ) -> Result<(), ErrorBody> {
     let Some(group) = group else { return Ok(()) };
+    let engine = site.pools.engine();
+    engine.need_together(&destination.pool, NO_ONE_MOMENT).map_err(Failure::into_error_body)?;
     let is_elsewhere = |r: &Relationship| {
         r.group.as_deref() == Some(group) && (r.peer != peer || r.destination.pool != destination.pool)
     };

@@ -18,6 +18,7 @@ use farside_mirror::rescues;
 use farside_platform::{BLOCK_BYTES, Timestamp};
 use farside_store::{NewSnapshot, Pool, SnapshotStatus, Version};
 use farside_transfer::bases::{common_of, kept_of};
+use farside_transfer::going_back::{GoingBack, go_back};
 use serde::Deserialize;
 use tokio::io::{AsyncWriteExt, DuplexStream};
 use tokio_util::io::ReaderStream;
@@ -551,13 +552,14 @@ async fn rollback(
     }
     site.exports.drop_fenced_readers(&volume).await;
     let (engine, of, uuid) = (site.pools.engine(), volume.clone(), found.status.uuid);
-    let moved = site.blocking.run(move || engine.move_main(&of, uuid, None)).await;
-    let rescued = moved.map_err(|error| match plans::busy(&volume, &site.exports.writers(&volume)) {
-        // A host was faster.
-        Some(reason) if error.code == ErrorCode::Refused => ErrorBody::new(ErrorCode::Refused, reason),
-        _ => error,
-    })?;
-    let kept = rescued.map(|snapshot| snapshot.name).or(newest.filter(|newest| *newest != name));
+    let moved = site.blocking.run(move || go_back(&*engine, &of, uuid, GoingBack::OfPerson)).await;
+    let back =
+        moved.map_err(|error| match plans::busy(&volume, &site.exports.writers(&volume)) {
+            // A host was faster.
+            Some(reason) if error.code == ErrorCode::Refused => ErrorBody::new(ErrorCode::Refused, reason),
+            _ => error,
+        })?;
+    let kept = back.rescued.map(|snapshot| snapshot.name).or(newest.filter(|newest| *newest != name));
     let kept_as = kept.map(|kept| format!("{volume}@{kept}"));
     tracing::warn!(%volume, snapshot = name, kept_as, "rolled back");
     let (engine, of, most) = (site.pools.engine(), volume.clone(), site.configuration.replicas.rescues);

@@ -16,7 +16,7 @@ use crate::store::Relationship;
 pub(crate) struct GroupKey {
     pub(super) name: String,
     peer: PeerId,
-    pool: String,
+    pub(super) pool: String,
 }
 
 impl GroupKey {

@@ -7,7 +7,7 @@ use farside_engine::Engine;
 use farside_peer::PeerLink;
 use farside_platform::{Clock, Randomness};
 use farside_transfer::calls::call;
-use farside_transfer::protocol::group::{self, GroupMoment, Reservation};
+use farside_transfer::protocol::group::{self, GroupMoment, NO_ONE_MOMENT, Reservation};
 use farside_transfer::protocol::{Body, ReserveTogether, ReservedTogether};
 use prost::Message;
 use uuid::Uuid;
@@ -30,6 +30,8 @@ pub(super) async fn ask(
     joining: &Joining<'_>,
     members: &BTreeMap<Uuid, Member>,
 ) -> Result<BTreeMap<Uuid, GroupMoment>, MirrorError> {
+    // Not to be found out when everything has been brought.
+    engine.need_together(&joining.key.pool, NO_ONE_MOMENT)?;
     let of = members.clone();
     // The pool's own word: a driver may not yet have heard of what it has published.
     let shown = blocking(move || {

@@ -3,6 +3,7 @@
 
 use farside_engine::{Engine, EngineError, SnapshotInfo, SnapshotOwner, VolumeName};
 use farside_transfer::bases::{RESCUE, kept_of, leave_bases, leave_kept, release, release_all};
+use farside_transfer::going_back::{GoingBack, go_back};
 use farside_transfer::protocol::convert::{self, Place};
 use farside_transfer::protocol::{Body, Overtaken, Release};
 use tokio::sync::oneshot;
@@ -313,7 +314,7 @@ fn with_content_of(
     Ok(left)
 }
 
-/// One record makes it writable; with `at` the same record takes it back to that snapshot.
+/// One record makes it writable; with `at` the same record takes it back to that snapshot, where the engine has branches.
 /// Answers the name of the side branch that what is newer than `at` stays as, if there is any.
 fn break_off(
     engine: &dyn Engine,
@@ -340,10 +341,10 @@ fn break_off(
             engine.pin(volume, at, relationship.id)?;
             // What is set aside may be the only copy left of it: the end of the mirror must not delete it.
             let set_aside = keep_set_aside(engine, relationship, at)?;
-            let rescued = engine.move_main(volume, at, Some(broken))?;
-            let kept_as = rescued.map(|rescued| rescued.name).or(set_aside);
+            let back = go_back(engine, volume, at, GoingBack::BrokenOff(broken))?;
+            let kept_as = back.rescued.map(|rescued| rescued.name).or(set_aside);
             if let Some(kept_as) = &kept_as {
-                tracing::warn!(%volume, rescued = kept_as, "what is newer than that snapshot is kept as a side branch");
+                tracing::warn!(%volume, rescued = kept_as, "what is newer than that snapshot is kept");
             }
             kept_as
         }

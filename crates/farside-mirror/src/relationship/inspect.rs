@@ -86,8 +86,9 @@ pub(super) fn inspect(engine: &dyn Engine, relationship: &Relationship) -> Resul
             content_root: engine.content_root(volume, newest.uuid)?,
         }),
     };
-    // One that is on the main line was brought, as any named snapshot of the source.
-    let is_aside = |s: &&SnapshotInfo| snapshots.iter().all(|on_line| on_line.uuid != s.uuid);
+    // One that is on the main line was brought, as any named snapshot of the source; unless there is no other place.
+    let is_one_line = engine.branches(&volume.pool).is_none();
+    let is_aside = |s: &&SnapshotInfo| is_one_line || snapshots.iter().all(|on_line| on_line.uuid != s.uuid);
     let rescues = rescues::of(&all).filter(is_aside).map(|s| (s.uuid, s.name.clone())).collect();
     let found =
         Found { initialized, broken_off, is_taken_over, shows_own_writes, forgotten_fence, current, rescues };

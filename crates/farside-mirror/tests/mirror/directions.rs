@@ -170,7 +170,7 @@ pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     tokio::time::timeout(Duration::from_secs(600), waited).await.unwrap_or_else(|_| panic!("never: {what}"));
 }
 
-async fn ten_role_changes<S: Storage>(seed: u64) {
+pub(crate) async fn ten_role_changes<S: Storage>(seed: u64) {
     let mut world = World::<S>::new(seed, LinkSettings::default(), every(60)).await;
     let r = world.mirror.status().relationship.id;
     let mut reverse = None;

@@ -32,5 +32,6 @@ mod three_sites;
 mod transfers;
 mod turns;
 mod versions;
+mod without;
 
 use support::{embedded_storage, memory_engine, site};

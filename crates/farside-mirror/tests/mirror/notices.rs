@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::directions::until;
 use crate::embedded_storage::Embedded;
-use crate::site::{PATIENCE, Pair, Storage, assert_ok};
+use crate::site::{self, PATIENCE, Pair, Storage, assert_ok};
 use crate::support::trio::{A, B, Trio};
 
 const SIZE: u64 = 1 << 20;
@@ -43,7 +43,7 @@ async fn a_source_that_went_back_is_told_of_until_a_person_asks() {
     let shown = pair.live.clone();
     // A backup is restored, or a copy of the site speaks.
     let source = pair.a.disk.engine.engine();
-    source.move_main(&pair.original, good, None).unwrap();
+    site::roll_back(&*source, &pair.original, good);
     pair.live = at_good;
     pair.scribble(3);
     let report = pair.update(&mirror).await;

@@ -570,7 +570,7 @@ async fn break_and_delete_throw_away_what_is_staged() {
 
 /// Anything may happen, many times: the link is cut, sites lose power, a person aborts, hosts write, the volume is
 /// resized, the incremental disappears.
-async fn a_random_history<S: Storage>(seed: u64, rounds: u32) -> usize {
+pub(crate) async fn a_random_history<S: Storage>(seed: u64, rounds: u32) -> usize {
     let link = LinkSettings { bytes_per_second: Some(600_000 >> (seed % 2)), ..very_slow() };
     let mut pair = Pair::<S>::with_storage(seed, SIZE, link).await;
     pair.scribble(150);

@@ -11,7 +11,7 @@ use rand::Rng;
 use uuid::Uuid;
 
 use crate::embedded_storage::Embedded;
-use crate::site::{PATIENCE, Pair, Storage, assert_ok, seeds};
+use crate::site::{self, PATIENCE, Pair, Storage, assert_ok, seeds};
 
 const SIZE: u64 = 256 << 10;
 const HOUR: u64 = 3600;
@@ -102,7 +102,7 @@ async fn a_hostile_source_takes_nothing_of_what_is_kept() {
         }
         if round % 5 == 4 {
             let first = source.snapshots(&original).unwrap()[0].uuid;
-            source.move_main(&original, first, None).unwrap();
+            site::roll_back(&*source, &original, first);
         }
         let _ = mirror.update(PATIENCE).await.unwrap().ended().await;
         tokio::time::sleep(Duration::from_secs(1)).await;

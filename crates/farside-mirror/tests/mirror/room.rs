@@ -7,7 +7,7 @@ use farside_link::LinkSettings;
 use farside_mirror::{Mirror, Schedule};
 use farside_transfer::TransferResult;
 
-use crate::site::{PATIENCE, Pair, Storage, assert_ok};
+use crate::site::{PATIENCE, Pair, assert_ok};
 
 const SIZE: u64 = 4 << 20;
 /// More than calls, plan and stream headers of a transfer take, and less than one frame of what does not compress.

@@ -23,7 +23,7 @@ use uuid::Uuid;
 use crate::directions::{World, every, person, until};
 use crate::support::embedded_storage::Embedded;
 use crate::support::memory_engine::MemoryEngine;
-use crate::support::site::{PATIENCE, Storage, assert_ok, encoders, seeds, slow};
+use crate::support::site::{self, PATIENCE, Storage, assert_ok, encoders, seeds, slow};
 
 impl<S: Storage> World<S> {
     /// M5.
@@ -34,7 +34,7 @@ impl<S: Storage> World<S> {
     }
 }
 
-async fn there_and_back<S: Storage>(seed: u64) {
+pub(crate) async fn there_and_back<S: Storage>(seed: u64) {
     let mut world = World::<S>::new(seed, LinkSettings::default(), every(60)).await;
     let r = world.mirror.status().relationship.id;
     let mut reverse = None;
@@ -727,7 +727,7 @@ async fn a_takeover_of_which_the_source_is_not_notified<S: Storage>(
         }
         PinOfWayBack::RolledBack => {
             let engine = world.pair.b.disk.engine.engine();
-            engine.move_main(&world.b.volume, oldest, None).unwrap();
+            site::roll_back(&*engine, &world.b.volume, oldest);
         }
     }
     world.pair.b.disk.engine.flush();

@@ -10,7 +10,7 @@ use rand::seq::IndexedRandom;
 use crate::directions::until;
 use crate::support::embedded_storage::Embedded;
 use crate::support::memory_engine::MemoryEngine;
-use crate::support::site::{PATIENCE, Storage, seeds};
+use crate::support::site::{self, PATIENCE, Storage, seeds};
 use crate::support::trio::{A, B, C, Trio};
 
 const SIZE: u64 = 2 << 20;
@@ -215,7 +215,7 @@ impl<S: Storage> Life<S> {
                 let Some((uuid, name)) = persons.choose(&mut self.trio.rng).cloned() else { return };
                 println!("{number}: {at} is rolled back to {name}");
                 let volume = &self.trio.volumes[at];
-                self.trio.sites[at].disk.engine.engine().move_main(volume, uuid, None).unwrap();
+                site::roll_back(&*self.trio.sites[at].disk.engine.engine(), volume, uuid);
                 self.trio.live[at] = self.trio.seen(at);
                 self.is_decided(at);
                 self.related.clear();
@@ -271,7 +271,7 @@ impl<S: Storage> Life<S> {
     }
 }
 
-async fn live<S: Storage>(seed: u64, has_first: bool) {
+pub(crate) async fn live<S: Storage>(seed: u64, has_first: bool) {
     let mut life = Life::<S>::new(seed, has_first).await;
     for number in 0..STEPS {
         life.step(number).await;

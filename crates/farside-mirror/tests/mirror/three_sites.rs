@@ -9,7 +9,7 @@ use farside_transfer::TransferReport;
 use crate::directions::until;
 use crate::support::embedded_storage::Embedded;
 use crate::support::memory_engine::MemoryEngine;
-use crate::support::site::{PATIENCE, Storage, assert_ok};
+use crate::support::site::{self, PATIENCE, Storage, assert_ok};
 use crate::support::trio::{A, B, C, Trio};
 
 const SIZE: u64 = 8 << 20;
@@ -72,7 +72,7 @@ async fn rollback_below_the_base<S: Storage>(seed: u64) {
     trio.update(B, A).await;
     trio.delete_snapshot(B, trio.snapshots(B).iter().find(|s| s.name == "good").unwrap().uuid);
     let shown = trio.live[B].clone();
-    trio.sites[A].disk.engine.engine().move_main(&trio.volumes[A], good, None).unwrap();
+    site::roll_back(&*trio.sites[A].disk.engine.engine(), &trio.volumes[A], good);
     trio.live[A] = then;
     is_difference(&trio.update(B, A).await, written);
     assert!(trio.keeps(B, &shown), "what the source shows no more");

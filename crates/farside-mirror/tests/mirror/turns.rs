@@ -9,7 +9,7 @@ use rand::RngCore;
 use tokio::time::{Instant, timeout};
 
 use crate::embedded_storage::Embedded;
-use crate::site::{PATIENCE, Pair, Storage, assert_ok, volume};
+use crate::site::{self, PATIENCE, Pair, Storage, assert_ok, volume};
 
 const SIZE: u64 = 1 << 20;
 
@@ -226,7 +226,7 @@ async fn snapshots_that_the_source_went_back_behind_take_room_like_others() {
     assert_ok(&pair.initialize(&mirror).await);
     // A source that goes back again and again leaves a branch of snapshots each time.
     for round in 0..3 {
-        pair.a.disk.engine.engine().move_main(&pair.original, first, None).unwrap();
+        site::roll_back(&*pair.a.disk.engine.engine(), &pair.original, first);
         pair.live = at_first.clone();
         for n in 0..4 {
             pair.scribble(1);

@@ -22,6 +22,7 @@ use farside_peer::{
     Refusal,
 };
 use farside_platform::{Clock, ManualCores, SeededRandomness, Timestamp};
+use farside_transfer::going_back::{GoingBack, go_back};
 use farside_transfer::protocol::{
     Acknowledge, Begin, Body, PROTOCOL_VERSION, Request, StreamHeader, Swapped,
 };
@@ -638,6 +639,11 @@ pub(crate) fn seeds(first: u64, default: u64) -> std::ops::Range<u64> {
         "FARSIDE_SEED {first} leaves no room for the seeds that are made of it: below 2^48"
     );
     first..first + from("FARSIDE_SEEDS").unwrap_or(default)
+}
+
+/// A person has the volume show one of its snapshots again, as the daemon does it.
+pub(crate) fn roll_back(engine: &dyn Engine, volume: &VolumeName, snapshot: Uuid) {
+    go_back(engine, volume, snapshot, GoingBack::OfPerson).unwrap();
 }
 
 pub(crate) fn volume(name: &str) -> VolumeName {

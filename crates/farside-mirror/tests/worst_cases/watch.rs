@@ -9,9 +9,9 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use farside_engine::{
-    ChangedBytes, ChangedExtents, ContentRoot, Engine, EngineError, Fingerprint, KnownDataScope,
-    OpenSnapshot, ReadyVersion, ReplicaRecord, SnapshotInfo, SnapshotOwner, SnapshotSpec, StagedFor,
-    StagedInfo, StagedVersion, VolumeInfo, VolumeName, Wanted,
+    Branches, ChangedBytes, ChangedExtents, ContentRoot, Engine, EngineError, Fingerprint, KnownData,
+    KnownDataScope, OpenSnapshot, ReadyVersion, ReplicaRecord, SnapshotInfo, SnapshotOwner, SnapshotSpec,
+    StagedFor, StagedInfo, StagedVersion, Subtrees, Together, VolumeInfo, VolumeName, Wanted,
 };
 use farside_peer::{DataStream, Refusal};
 use farside_platform::SimulatedDisk;
@@ -350,6 +350,10 @@ struct WatchedEngine {
 }
 
 impl Engine for WatchedEngine {
+    fn has_pool(&self, pool: &str) -> bool {
+        self.inner.has_pool(pool)
+    }
+
     fn volume(&self, volume: &VolumeName) -> Result<VolumeInfo, EngineError> {
         self.inner.volume(volume)
     }
@@ -370,10 +374,6 @@ impl Engine for WatchedEngine {
         self.inner.snapshots(volume)
     }
 
-    fn all_snapshots(&self, volume: &VolumeName) -> Result<Vec<SnapshotInfo>, EngineError> {
-        self.inner.all_snapshots(volume)
-    }
-
     fn take_snapshot(&self, volume: &VolumeName, spec: &SnapshotSpec) -> Result<SnapshotInfo, EngineError> {
         self.observer.pass("take snapshot", ClockReading::Before);
         if let Some(watch) = self.observer.watch() {
@@ -383,17 +383,6 @@ impl Engine for WatchedEngine {
         let taken = self.inner.take_snapshot(volume, spec);
         self.observer.pass("take snapshot", ClockReading::After);
         taken
-    }
-
-    fn take_snapshots(
-        &self,
-        wanted: &[(VolumeName, SnapshotSpec)],
-    ) -> Result<Vec<SnapshotInfo>, EngineError> {
-        self.observer.around("take snapshots", || self.inner.take_snapshots(wanted))
-    }
-
-    fn commit_together(&self, versions: &[ReadyVersion]) -> Result<Vec<SnapshotInfo>, EngineError> {
-        self.observer.around("commit together", || self.inner.commit_together(versions))
     }
 
     fn delete_snapshot(&self, volume: &VolumeName, snapshot: Uuid) -> Result<(), EngineError> {
@@ -406,10 +395,6 @@ impl Engine for WatchedEngine {
 
     fn make_user_snapshot(&self, volume: &VolumeName, snapshot: Uuid) -> Result<(), EngineError> {
         self.observer.around("give", || self.inner.make_user_snapshot(volume, snapshot))
-    }
-
-    fn fork(&self, volume: &VolumeName, snapshot: Uuid) -> Result<Option<Uuid>, EngineError> {
-        self.inner.fork(volume, snapshot)
     }
 
     fn hand_over(
@@ -490,24 +475,6 @@ impl Engine for WatchedEngine {
             .collect())
     }
 
-    fn move_main(
-        &self,
-        volume: &VolumeName,
-        snapshot: Uuid,
-        record: Option<ReplicaRecord>,
-    ) -> Result<Option<SnapshotInfo>, EngineError> {
-        self.observer.around("move main", || self.inner.move_main(volume, snapshot, record))
-    }
-
-    fn move_replica(
-        &self,
-        volume: &VolumeName,
-        snapshot: Uuid,
-        relationship: Uuid,
-    ) -> Result<Option<SnapshotInfo>, EngineError> {
-        self.observer.around("move main", || self.inner.move_replica(volume, snapshot, relationship))
-    }
-
     fn changed_since(&self, volume: &VolumeName, snapshot: Uuid) -> Result<ChangedBytes, EngineError> {
         self.inner.changed_since(volume, snapshot)
     }
@@ -524,17 +491,6 @@ impl Engine for WatchedEngine {
         count: u64,
     ) -> Result<Vec<Fingerprint>, EngineError> {
         self.inner.fingerprints(volume, snapshot, first, count)
-    }
-
-    fn subtree_fingerprints(
-        &self,
-        volume: &VolumeName,
-        snapshot: Uuid,
-        level: u8,
-        first: u64,
-        count: u64,
-    ) -> Result<Vec<Fingerprint>, EngineError> {
-        self.inner.subtree_fingerprints(volume, snapshot, level, first, count)
     }
 
     fn abandon_staged(&self, volume: &VolumeName) -> Result<usize, EngineError> {
@@ -555,6 +511,96 @@ impl Engine for WatchedEngine {
 
     fn end_replica_record(&self, volume: &VolumeName, relationship: Uuid) -> Result<bool, EngineError> {
         self.observer.around("end record", || self.inner.end_replica_record(volume, relationship))
+    }
+
+    fn branches(&self, pool: &str) -> Option<&dyn Branches> {
+        self.inner.branches(pool).map(|_| self as &dyn Branches)
+    }
+
+    fn together(&self, pool: &str) -> Option<&dyn Together> {
+        self.inner.together(pool).map(|_| self as &dyn Together)
+    }
+
+    fn known_data(&self, pool: &str) -> Option<&dyn KnownData> {
+        self.inner.known_data(pool).map(|_| self as &dyn KnownData)
+    }
+
+    fn subtrees(&self, pool: &str) -> Option<&dyn Subtrees> {
+        self.inner.subtrees(pool)
+    }
+}
+
+/// The embedded store has one set of capabilities, whichever pool is asked for.
+const ANY_POOL: &str = "";
+
+impl WatchedEngine {
+    fn inner_branches(&self) -> &dyn Branches {
+        self.inner.branches(ANY_POOL).unwrap()
+    }
+
+    fn inner_together(&self) -> &dyn Together {
+        self.inner.together(ANY_POOL).unwrap()
+    }
+
+    fn inner_known_data(&self) -> &dyn KnownData {
+        self.inner.known_data(ANY_POOL).unwrap()
+    }
+}
+
+impl Branches for WatchedEngine {
+    fn of_all_branches(&self, volume: &VolumeName) -> Result<Vec<SnapshotInfo>, EngineError> {
+        self.inner_branches().of_all_branches(volume)
+    }
+
+    fn fork(&self, volume: &VolumeName, snapshot: Uuid) -> Result<Option<Uuid>, EngineError> {
+        self.inner_branches().fork(volume, snapshot)
+    }
+
+    fn move_main(
+        &self,
+        volume: &VolumeName,
+        snapshot: Uuid,
+        record: Option<ReplicaRecord>,
+    ) -> Result<Option<SnapshotInfo>, EngineError> {
+        self.observer.around("move main", || self.inner_branches().move_main(volume, snapshot, record))
+    }
+
+    fn move_replica(
+        &self,
+        volume: &VolumeName,
+        snapshot: Uuid,
+        relationship: Uuid,
+    ) -> Result<Option<SnapshotInfo>, EngineError> {
+        self.observer
+            .around("move main", || self.inner_branches().move_replica(volume, snapshot, relationship))
+    }
+}
+
+impl Together for WatchedEngine {
+    fn take_snapshots(
+        &self,
+        wanted: &[(VolumeName, SnapshotSpec)],
+    ) -> Result<Vec<SnapshotInfo>, EngineError> {
+        self.observer.around("take snapshots", || self.inner_together().take_snapshots(wanted))
+    }
+
+    fn commit_together(&self, versions: &[ReadyVersion]) -> Result<Vec<SnapshotInfo>, EngineError> {
+        self.observer.around("commit together", || self.inner_together().commit_together(versions))
+    }
+}
+
+impl KnownData for WatchedEngine {
+    fn may_hold(&self, scope: &KnownDataScope) -> bool {
+        self.inner_known_data().may_hold(scope)
+    }
+
+    fn adopt(
+        &self,
+        staged: &dyn StagedVersion,
+        scope: &KnownDataScope,
+        wanted: &[Wanted],
+    ) -> Result<Vec<Option<Fingerprint>>, EngineError> {
+        self.observer.around("adopt", || self.inner_known_data().adopt(staged, scope, wanted))
     }
 }
 
@@ -590,14 +636,6 @@ impl StagedVersion for WatchedStaged {
 
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), EngineError> {
         self.observer.around("write", || self.inner.write(offset, bytes))
-    }
-
-    fn adopt(
-        &self,
-        scope: &KnownDataScope,
-        wanted: &[Wanted],
-    ) -> Result<Vec<Option<Fingerprint>>, EngineError> {
-        self.observer.around("adopt", || self.inner.adopt(scope, wanted))
     }
 
     fn discard(&self, offset: u64, length: u64) -> Result<(), EngineError> {

@@ -11,7 +11,7 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use farside_engine::{BLOCK_BYTES, EngineError, Fingerprint, KnownDataScope, StagedVersion, Wanted};
+use farside_engine::{BLOCK_BYTES, Engine, EngineError, Fingerprint, KnownDataScope, StagedVersion, Wanted};
 use farside_peer::SessionError;
 use tokio::io::AsyncWrite;
 use tokio::sync::mpsc::error::TrySendError;
@@ -99,6 +99,9 @@ impl Questions {
 /// What answers are made from.
 #[derive(Clone)]
 pub(crate) struct Answering {
+    pub(crate) engine: Arc<dyn Engine>,
+    /// The pool that the staged version lies in.
+    pub(crate) pool: String,
     pub(crate) staged: Arc<dyn StagedVersion>,
     pub(crate) scope: KnownDataScope,
     pub(crate) taken: Arc<Taken>,
@@ -189,7 +192,10 @@ impl Answering {
             }
             let wanted: Vec<Wanted> =
                 some.iter().map(|&Entry { position, short }| Wanted { level, position, short }).collect();
-            let adopted = self.staged.adopt(&self.scope, &wanted)?;
+            let adopted = match self.engine.known_data(&self.pool) {
+                Some(known) => known.adopt(&*self.staged, &self.scope, &wanted)?,
+                None => vec![None; wanted.len()],
+            };
             if adopted.len() != wanted.len() {
                 let what = format!("the engine answered {} of {} wanted", adopted.len(), wanted.len());
                 return Err(EngineError::Invalid(what).into());

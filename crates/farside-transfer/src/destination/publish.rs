@@ -19,12 +19,13 @@ use uuid::Uuid;
 use super::named;
 use super::resume::{self, Kept};
 use crate::bases::{
-    KEPT, RESCUE_OF_SOURCE, arrival_name, candidates, common_of, kept_of, readable_root, release,
+    KEPT, RESCUE_OF_SOURCE, arrival_name, candidates, common_of, free_name, kept_of, readable_root, release,
 };
 use crate::error::TransferError;
+use crate::going_back::{Back, GoingBack, go_back};
 use crate::kind::TransferKind;
-use crate::limits::NAME_BYTES_MAX;
 use crate::protocol::convert::{CandidateBase, TravellingSnapshot};
+use crate::protocol::group::NO_ONE_MOMENT;
 use crate::replica::Replica;
 
 /// What the replica holds before a transfer.
@@ -143,8 +144,8 @@ pub(crate) fn name_if_here(
 }
 
 /// Sees to it that readers see the snapshot that a transfer ended with. What a transfer has published they see already;
-/// what was here before may lie on a side branch, or below what hosts have written since: then one record makes it
-/// the main line's end, and what it replaces stays as a side branch.
+/// what was here before may lie on a side branch, or below what hosts have written since: then the volume goes back to it, and
+/// what it replaces stays.
 pub(crate) fn show(
     engine: &dyn Engine,
     volume: &VolumeName,
@@ -160,10 +161,11 @@ pub(crate) fn show(
     check_replica(engine, volume, relationship)?;
     engine.pin(volume, uuid, relationship)?;
     // In the same moment once more: whoever breaks the mirror off now is not overtaken by it.
-    if let Some(rescued) = engine.move_replica(volume, uuid, relationship)? {
-        tracing::warn!(%volume, rescued = rescued.name, "what only this site held is kept as a side branch");
+    let Back { shown, rescued } = go_back(engine, volume, uuid, GoingBack::OfMirror(relationship))?;
+    if let Some(rescued) = rescued {
+        tracing::warn!(%volume, rescued = rescued.name, "what only this site held is kept");
     }
-    if let Err(error) = release(engine, volume, relationship, &[uuid]) {
+    if let Err(error) = release(engine, volume, relationship, &[shown]) {
         tracing::warn!(%volume, "published; the old base snapshot could not be released at this site and holds space \
              until the next transfer: {error}");
     }
@@ -280,26 +282,19 @@ pub(crate) fn commit_together(engine: &dyn Engine, all: &[&Proved]) -> Result<Ve
         let (volume, staged) = (proved.replica.destination.clone(), proved.staged.clone());
         versions.push(ReadyVersion { volume, staged, spec: proved.ready(engine)? });
     }
-    let published = engine.commit_together(&versions)?;
+    let Some(first) = versions.first() else { return Ok(Vec::new()) };
+    let together = engine.need_together(&first.volume.pool, NO_ONE_MOMENT)?;
+    let published = together.commit_together(&versions)?;
     for (proved, info) in all.iter().zip(&published) {
         proved.published(engine, info);
     }
     Ok(published.into_iter().map(|info| info.name).collect())
 }
 
-/// `name`, or if that is taken here, the name with a piece of the snapshot's identity.
-fn free_name(name: &str, uuid: Uuid, taken: &[String]) -> String {
-    if !taken.iter().any(|t| t == name) {
-        return name.into();
-    }
-    let suffix = format!("-{}", &uuid.simple().to_string()[..12]);
-    let keep = name.len().min(NAME_BYTES_MAX - suffix.len());
-    format!("{}{suffix}", &name[..keep])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::NAME_BYTES_MAX;
 
     #[test]
     fn a_taken_name_gets_a_suffix_and_stays_a_name() {

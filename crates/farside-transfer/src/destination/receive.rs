@@ -120,6 +120,8 @@ async fn apply_all(
     let stop = CancellationToken::new();
     let _stops = stop.clone().drop_guard();
     let answering = step.known.then(|| Answering {
+        engine: transfer.engine.clone(),
+        pool: transfer.replica.destination.pool.clone(),
         staged: staged.clone(),
         scope: KnownDataScope { peer: transfer.replica.peer.0 },
         taken: taken.clone(),

@@ -557,7 +557,9 @@ impl Transfer {
     /// cost a round trip, and the answer is known.
     async fn may_know(&self) -> Result<bool, TransferError> {
         let (engine, scope) = (self.engine.clone(), KnownDataScope { peer: self.replica.peer.0 });
-        blocking(move || Ok::<_, TransferError>(engine.may_know(&scope))).await
+        let pool = self.replica.destination.pool.clone();
+        let may_hold = move || engine.known_data(&pool).is_some_and(|known| known.may_hold(&scope));
+        blocking(move || Ok::<_, TransferError>(may_hold())).await
     }
 
     /// What is kept, made ready for the step, or else a new staged version upon the base.

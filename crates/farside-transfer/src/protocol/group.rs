@@ -11,6 +11,10 @@ use super::messages::{Reserve, ReserveTogether, ReservedTogether};
 use crate::error::TransferError;
 use crate::limits::GROUP_MAX;
 
+/// What is not done where an engine has no moment for several volumes.
+pub const NO_ONE_MOMENT: &str = "its volumes cannot be mirrored as a group. To mirror each by itself, at the destination: \
+    farside mirror set POOL/VOL --group ''";
+
 /// What a destination wants a snapshot to be taken for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reservation {

@@ -355,13 +355,16 @@ impl Snapshots {
             line.extend(root.map(|root| (at, Rooted { info: info.clone(), root })));
         }
         let mut beside = Vec::new();
-        for info in engine.all_snapshots(volume)?.into_iter().filter(|s| !ids.contains(&s.uuid)) {
+        let Some(branches) = engine.branches(&volume.pool) else {
+            return Ok(Snapshots { line: line.into_iter().map(|(_, rooted)| rooted).collect(), beside });
+        };
+        for info in branches.of_all_branches(volume)?.into_iter().filter(|s| !ids.contains(&s.uuid)) {
             let Some(root) = readable_root(engine, volume, &info)? else { continue };
             let is_common = |c: &CandidateBase| {
                 c.uuid == info.uuid || (c.content_root == root && c.size_bytes == info.size_bytes)
             };
             if candidates.iter().any(is_common) {
-                let fork = match engine.fork(volume, info.uuid) {
+                let fork = match branches.fork(volume, info.uuid) {
                     // Deleted since it was listed.
                     Err(EngineError::NotFound { .. }) => continue,
                     fork => fork?,

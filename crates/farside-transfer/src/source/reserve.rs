@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::prepare::incremental_spec;
 use crate::error::TransferError;
-use crate::protocol::group::{GroupMoment, Reservation};
+use crate::protocol::group::{GroupMoment, NO_ONE_MOMENT, Reservation};
 
 /// Takes a snapshot for a transfer that waits at its destination for its turn: pinned as its incremental will be.
 ///
@@ -49,7 +49,9 @@ pub fn reserve_together(
             ..incremental_spec(clock, r.relationship, r.transfer)
         };
         let wanted: Vec<_> = of.iter().map(|r| (r.volume.clone(), spec(r))).collect();
-        let taken = engine.take_snapshots(&wanted)?;
+        let Some(first) = of.first() else { return Ok(Vec::new()) };
+        let together = engine.need_together(&first.volume.pool, NO_ONE_MOMENT)?;
+        let taken = together.take_snapshots(&wanted)?;
         return Ok(taken
             .iter()
             .map(|s| GroupMoment { snapshot: s.uuid, created_at: s.created_at })

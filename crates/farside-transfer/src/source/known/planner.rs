@@ -50,8 +50,8 @@ const LOOK_UP_BLOCKS: u64 = 1 << 10;
 pub(crate) struct Metadata {
     /// Of so many blocks from a block on.
     pub(crate) blocks: Fingerprints,
-    /// Of so many nodes of level 1 from a node on.
-    pub(crate) nodes: Fingerprints,
+    /// Of so many nodes of level 1 from a node on; none if this side keeps no such: then only blocks are asked for.
+    pub(crate) nodes: Option<Fingerprints>,
 }
 
 /// What came of an answer.
@@ -232,13 +232,12 @@ impl Planner {
         let runs = std::mem::take(&mut self.span);
         let Some(first) = runs.first() else { return Ok(()) };
         let (span, blocks) = (first.position / NODE_BLOCKS, data_blocks(&runs));
-        if self.is_asking
+        let is_worth_a_node = self.is_asking
             && blocks >= NODE_QUESTION_BLOCKS_MIN
-            && (span + 1) * NODE_BLOCKS <= self.volume_blocks
-        {
+            && (span + 1) * NODE_BLOCKS <= self.volume_blocks;
+        if is_worth_a_node && let Some(fingerprint) = self.node(span)? {
             self.close_scattered()?;
-            let node = Node { position: span, fingerprint: self.node(span)? };
-            return self.push_unit(Unit::new(runs, Some(node)));
+            return self.push_unit(Unit::new(runs, Some(Node { position: span, fingerprint })));
         }
         let gathered = data_blocks(&self.scattered);
         if gathered + blocks > UNIT_BLOCKS || self.scattered.len() + runs.len() > UNIT_RUNS_MAX {
@@ -253,15 +252,17 @@ impl Planner {
         if runs.is_empty() { Ok(()) } else { self.push_unit(Unit::new(runs, None)) }
     }
 
-    fn node(&mut self, span: u64) -> Result<Fingerprint, EngineError> {
+    fn node(&mut self, span: u64) -> Result<Option<Fingerprint>, EngineError> {
+        let Some(look_up) = &self.metadata.nodes else { return Ok(None) };
         let (first, nodes) = &self.nodes;
         let at = span.checked_sub(*first).and_then(|at| nodes.get(at as usize));
         if let Some(node) = at {
-            return Ok(*node);
+            return Ok(Some(*node));
         }
         let count = NODES_AHEAD.min(self.volume_blocks / NODE_BLOCKS - span);
-        self.nodes = (span, (self.metadata.nodes)(span, count)?);
-        self.nodes.1.first().copied().ok_or_else(|| EngineError::Corrupt("no fingerprint of a node".into()))
+        self.nodes = (span, look_up(span, count)?);
+        let none = || EngineError::Corrupt("no fingerprint of a node".into());
+        self.nodes.1.first().copied().ok_or_else(none).map(Some)
     }
 
     fn push_unit(&mut self, mut unit: Unit) -> Result<(), EngineError> {

@@ -12,7 +12,7 @@ use crate::protocol::held::Held;
 use crate::source::counters::Counters;
 use crate::source::cross_volume::CrossVolume;
 use crate::source::known::Metadata;
-use crate::source::remaining::Remaining;
+use crate::source::remaining::{Fingerprints, Remaining};
 use crate::source::similarity::Content;
 
 /// What a step is made of.
@@ -69,10 +69,16 @@ impl StepSource {
         let (blocks, nodes) = (self.clone(), self.clone());
         Metadata {
             blocks: Box::new(move |first, count| blocks.fingerprints(first, count)),
-            nodes: Box::new(move |first, count| {
-                nodes.engine.subtree_fingerprints(&nodes.volume, nodes.incremental, 1, first, count)
-            }),
+            nodes: self.engine.subtrees(&self.volume.pool).is_some().then(|| nodes.nodes()),
         }
+    }
+
+    fn nodes(self) -> Fingerprints {
+        Box::new(move |first, count| {
+            let gone = || EngineError::NotFound { what: format!("pool {}", self.volume.pool) };
+            let subtrees = self.engine.subtrees(&self.volume.pool).ok_or_else(gone)?;
+            subtrees.subtree_fingerprints(&self.volume, self.incremental, 1, first, count)
+        })
     }
 
     /// The base, if frames may refer to it.

@@ -36,9 +36,9 @@ fn metadata(image: &Image) -> Metadata {
         blocks: Box::new(move |first, count| {
             Ok((first..first + count).map(|p| of_block(ours[p as usize])).collect())
         }),
-        nodes: Box::new(move |first, count| {
+        nodes: Some(Box::new(move |first, count| {
             Ok((first..first + count).map(|n| of_node(&of_nodes, n)).collect())
-        }),
+        })),
     }
 }
 

@@ -1,0 +1,15 @@
+//! Every engine passes one suite: one line for each, and one for each pair that data is carried between.
+
+use farside_engine::conformance::across::equal_bytes_have_equal_roots;
+use farside_engine::{conformance, embedded, memory};
+
+conformance! { embedded_store: farside_engine::embedded::fixture::Embedded }
+conformance! { in_memory: farside_engine::memory::fixture::Whole }
+conformance! { in_memory_without_capabilities: farside_engine::memory::fixture::Bare }
+
+#[test]
+fn equal_bytes_have_equal_roots_in_every_engine() {
+    equal_bytes_have_equal_roots::<embedded::fixture::Embedded, memory::fixture::Bare>();
+    equal_bytes_have_equal_roots::<memory::fixture::Bare, embedded::fixture::Embedded>();
+    equal_bytes_have_equal_roots::<memory::fixture::Whole, memory::fixture::Bare>();
+}
