@@ -42,9 +42,9 @@
     File { name: "assets/index-CcREeSMr.js", media_type: "text/javascript; charset=utf-8", etag: "\"7c731cd463fa2c3e1e4c1b507cd80fc4\"", bytes: include_bytes!("assets/index-CcREeSMr.js.br") },
     File { name: "assets/jsx-runtime-Wy9s6hX0.js", media_type: "text/javascript; charset=utf-8", etag: "\"bcb9f6586cd973c2fb2faa4a2d38d4b0\"", bytes: include_bytes!("assets/jsx-runtime-Wy9s6hX0.js.br") },
     File { name: "assets/save-Cinud6QJ.js", media_type: "text/javascript; charset=utf-8", etag: "\"001030ba1f38c343ad4a91eec206ba38\"", bytes: include_bytes!("assets/save-Cinud6QJ.js.br") },
-    File { name: "assets/style-veHiPbcU.css", media_type: "text/css; charset=utf-8", etag: "\"c4f32392e8d79c07958bc71c80b7479d\"", bytes: include_bytes!("assets/style-veHiPbcU.css.br") },
+    File { name: "assets/style-B9PHCYas.css", media_type: "text/css; charset=utf-8", etag: "\"9aa0730759929b8eb8d1f43062fe16ba\"", bytes: include_bytes!("assets/style-B9PHCYas.css.br") },
     File { name: "assets/useAsk-BtiGgKA_.js", media_type: "text/javascript; charset=utf-8", etag: "\"064db79615c6cca7190e53bcbc1c4429\"", bytes: include_bytes!("assets/useAsk-BtiGgKA_.js.br") },
     File { name: "assets/useQuery-DjJAtx-7.js", media_type: "text/javascript; charset=utf-8", etag: "\"b5dae25ec6c92b190ec016ec99ce3aa6\"", bytes: include_bytes!("assets/useQuery-DjJAtx-7.js.br") },
     File { name: "favicon.svg", media_type: "image/svg+xml", etag: "\"85544572ca5c34c4727b42fc0ca502a1\"", bytes: include_bytes!("favicon.svg.br") },
-    File { name: "index.html", media_type: "text/html; charset=utf-8", etag: "\"281f539f7b195bbeeeac633c50603051\"", bytes: include_bytes!("index.html.br") },
+    File { name: "index.html", media_type: "text/html; charset=utf-8", etag: "\"bdef007b67bad9e49b612c0b28f6ddbe\"", bytes: include_bytes!("index.html.br") },
 ]

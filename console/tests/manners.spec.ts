@@ -41,6 +41,8 @@ test('a wrong password is said with what to do', async ({ page }) => {
 test('everything is reached by the keyboard, and a dialog gives the focus back', async ({ browser }) => {
   const page = await at(browser, site);
   await page.goto(`${site.url}/volumes/tank/mail`);
+  // Before it is drawn there is nothing to go to.
+  await expect(page.getByRole('gridcell', { name: 'monday', exact: true })).toBeVisible();
   await page.keyboard.press('Tab');
   await expect(page.getByRole('link', { name: 'Skip to content' })).toBeFocused();
   const button = page.getByRole('button', { name: 'Take a snapshot' });

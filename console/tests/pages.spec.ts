@@ -138,3 +138,29 @@ for (const look of LOOKS) {
     await context.close();
   });
 }
+
+// `MANUAL=DIRECTORY`: the pictures of the manual, in the light.
+test('pictures of the manual', async ({ browser }) => {
+  const directory = process.env.MANUAL;
+  test.skip(!directory, 'MANUAL names no directory');
+  const site = demo.sites.get('south')!;
+  const page = await (await browser.newContext({ ignoreHTTPSErrors: true, colorScheme: 'light', reducedMotion: 'reduce' })).newPage();
+  await logIn(page, site.url, 'admin', site.password);
+  const take = async (name: string, path: string, height: number, button?: string) => {
+    await page.setViewportSize({ width: 1280, height });
+    await page.goto(site.url + path);
+    await page.waitForFunction(() => !document.querySelector('[aria-busy="true"]'));
+    if (button) {
+      await page.getByRole('button', { name: button, exact: true }).click();
+      await expect(page.getByRole('dialog').locator('.plan li').first()).toBeVisible();
+    }
+    await page.waitForTimeout(500);
+    await page.screenshot({ path: join(directory!, `${name}.png`) });
+  };
+  // Some updates first: a plot of one says little.
+  await page.goto(`${site.url}/mirrors/vault/mail`);
+  await expect(page.getByText(/^The last [4-9] updates/)).toBeVisible({ timeout: 160_000 });
+  await take('mirror', '/mirrors/vault/mail', 1180);
+  await take('dialog', '/mirrors/vault/mail', 860, 'Break (take over)');
+  await take('overview', '/', 860);
+});
