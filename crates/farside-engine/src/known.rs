@@ -10,7 +10,7 @@ pub struct Wanted {
     pub level: u8,
     /// Where, in spans of that level: the number of the block, or of the leaf.
     pub position: u64,
-    /// The fingerprint's first 8 bytes ([`short`]).
+    /// The fingerprint's first 8 bytes ([`short`](crate::short)).
     pub short: u64,
 }
 
@@ -18,6 +18,6 @@ pub struct Wanted {
 /// peer, and in each what was received from it; never what hosts wrote, here or after a break.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct KnownDataScope {
-    /// The peer's identity (hash of its key), as in [`ReplicaRecord::peer`].
+    /// The peer's identity (hash of its key), as in [`ReplicaRecord::peer`](crate::ReplicaRecord::peer).
     pub peer: [u8; 32],
 }

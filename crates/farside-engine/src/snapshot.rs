@@ -53,9 +53,9 @@ pub struct SnapshotSpec {
 
 /// A snapshot that somebody keeps open.
 pub trait OpenSnapshot: Send + Sync {
-    /// Reads and verifies a range, as [`Engine::read_snapshot`] does.
+    /// Reads and verifies a range, as [`Engine::read_snapshot`](crate::Engine::read_snapshot) does.
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), EngineError>;
-    /// Reads and verifies many ranges, as [`Engine::read_snapshot_ranges`] does.
+    /// Reads and verifies many ranges, as [`Engine::read_snapshot_ranges`](crate::Engine::read_snapshot_ranges) does.
     fn read_ranges(&self, ranges: &[(u64, u64)], mut buffer: &mut [u8]) -> Result<(), EngineError> {
         for (first, blocks) in ranges {
             let (bytes, rest) = buffer.split_at_mut(((*blocks * BLOCK_BYTES) as usize).min(buffer.len()));

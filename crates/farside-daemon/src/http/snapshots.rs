@@ -553,12 +553,11 @@ async fn rollback(
     site.exports.drop_fenced_readers(&volume).await;
     let (engine, of, uuid) = (site.pools.engine(), volume.clone(), found.status.uuid);
     let moved = site.blocking.run(move || go_back(&*engine, &of, uuid, GoingBack::OfPerson)).await;
-    let back =
-        moved.map_err(|error| match plans::busy(&volume, &site.exports.writers(&volume)) {
-            // A host was faster.
-            Some(reason) if error.code == ErrorCode::Refused => ErrorBody::new(ErrorCode::Refused, reason),
-            _ => error,
-        })?;
+    let back = moved.map_err(|error| match plans::busy(&volume, &site.exports.writers(&volume)) {
+        // A host was faster.
+        Some(reason) if error.code == ErrorCode::Refused => ErrorBody::new(ErrorCode::Refused, reason),
+        _ => error,
+    })?;
     let kept = back.rescued.map(|snapshot| snapshot.name).or(newest.filter(|newest| *newest != name));
     let kept_as = kept.map(|kept| format!("{volume}@{kept}"));
     tracing::warn!(%volume, snapshot = name, kept_as, "rolled back");
