@@ -168,7 +168,7 @@ async fn a_group_without_one_moment_is_refused_and_says_why() {
             group: Some("shop".into()),
             allow_reverse: true,
         };
-        mirrors.push(pair.b.destination.make(wanted, PATIENCE).await.unwrap());
+        mirrors.push(pair.b.destination.make(wanted, PATIENCE).await.unwrap().0);
     }
     for mirror in &mirrors {
         assert_ok(&mirror.initialize(PATIENCE).await.unwrap().ended().await.unwrap());
