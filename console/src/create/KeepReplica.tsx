@@ -82,6 +82,7 @@ function ChooseSite({ onDone }: { onDone: (name: string) => void }) {
           </div>
         </Form>
       )}
+      {(peers.data ?? []).length > 0 && <h3>Or another one, by its invitation</h3>}
       <Form
         onSubmit={(event) => {
           event.preventDefault();
