@@ -282,14 +282,14 @@ fn a_plan_does_not_count_on_what_a_mirror_lets_go() {
 fn what_was_never_copied_is_empty_and_who_goes_says_what_depended_on_it() {
     let pair = Pair::start();
     pair.mirror(1 << 20);
-    let far = pair.a.fails(3, "mirror initialize q/v");
-    assert!(far.contains("q/v is at b"), "{far}");
     let said = pair.b.ok("mirror promote q/v");
     assert!(said.contains("EMPTY") && said.contains("farside mirror delete q/v"), "{said}");
     pair.b.ok("mirror delete q/v");
     pair.b.ok("volume delete q/v --yes");
     pair.b.ok("mirror create a:p/v q/v --every 1s");
     pair.b.ok("mirror initialize q/v");
+    let far = pair.a.fails(3, "mirror update q/v");
+    assert!(far.contains("q/v is at b"), "{far}");
     let said = pair.b.ok("peer remove a");
     assert!(said.contains("peer a removed") && said.contains("q/v"), "{said}");
     let mirror = status(&pair.b, "q/v");

@@ -195,7 +195,9 @@ fn a_source_that_lost_its_database_is_told_however_late_it_can_listen() {
     eventually("it is told without the right, as it keeps a base", || is_overtaken(&sites.a, "a/v"));
     sites.a.ok("peer allow b a/v --reverse --fence");
     assert!(is_read_only(&sites.a, "a/v"), "from the policy on");
-    eventually("the other side knows", || why(&role(&sites.b, "b/v", "destination")).is_empty());
+    eventually("the other side knows", || {
+        why(&role(&sites.b, "b/v", "destination")).contains("has been told")
+    });
     // A right that is given without a fence is this side's word, too, and says what it does.
     let said = sites.a.ok("peer allow b a/v --reverse");
     assert!(said.contains("fence of a/v is lifted") && !is_read_only(&sites.a, "a/v"), "{said}");
@@ -232,7 +234,9 @@ fn a_source_is_told_by_what_it_keeps_whatever_it_calls_the_volume_now() {
     eventually("it is marked", || is_overtaken(&sites.a, "other/w"));
     sites.a.ok("peer allow b other/w --reverse --fence");
     assert!(is_read_only(&sites.a, "other/w"));
-    eventually("the other side knows", || why(&role(&sites.b, "b/v", "destination")).is_empty());
+    eventually("the other side knows", || {
+        why(&role(&sites.b, "b/v", "destination")).contains("has been told")
+    });
     // Its own side decides, and it is over.
     sites.a.ok("mirror release other/w b --yes");
     assert!(!is_read_only(&sites.a, "other/w"));

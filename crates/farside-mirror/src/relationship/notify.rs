@@ -203,8 +203,8 @@ impl Driver {
             }
             SourceHeard::Noted => {
                 return Some(format!(
-                    "{of} has been told that it was overtaken, and its hosts may write there all the same: keep them stopped, or \
-                     decide which side counts"
+                    "{of} has been told that it was overtaken; when it was, its hosts might write on: keep them stopped, or decide \
+                     which side counts"
                 ));
             }
             SourceHeard::Fenced | SourceHeard::Follows => return None,
