@@ -399,7 +399,10 @@ impl Mirrors {
         let away = away(status, peer.as_ref());
         api::Mirror {
             // One word from the first moment without its peer to the last, whatever its attempts have come to.
-            state: if away.is_some() { MirrorState::Queued } else { convert::state(status.state) },
+            state: match away {
+                Some(_) if status.relationship.schedule != Schedule::OnRequest => MirrorState::Queued,
+                _ => convert::state(status.state),
+            },
             // A reason of before that the transfer goes on in spite of says less than that it stands.
             why: stands.or(away).or_else(|| status.why.clone()).or(clocks),
             lag_seconds: status.lag_seconds(now, source_ahead(peer.as_ref())),
@@ -563,7 +566,8 @@ fn source_ahead(peer: Option<&PeerStatus>) -> f64 {
 fn away(status: &MirrorStatus, peer: Option<&PeerStatus>) -> Option<String> {
     use farside_mirror::State;
     let Some(peer) = peer else {
-        return matches!(status.state, State::Mirrored | State::Queued).then(|| {
+        let says_nothing = status.why.is_none() && matches!(status.state, State::Mirrored | State::Queued);
+        return says_nothing.then(|| {
             format!(
                 "the site that it followed is not paired any more, and nothing comes. Pair again and farside peer rekey, or farside \
                  mirror delete {}",

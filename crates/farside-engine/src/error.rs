@@ -41,7 +41,8 @@ pub enum EngineError {
     Invalid(String),
     /// The pool has no room.
     #[error(
-        "pool {pool} is full: {needed_bytes} bytes needed, {available_bytes} available for this; nothing was changed"
+        "pool {pool} is full: the next piece needs {needed_bytes} bytes, {available_bytes} are available for this; what hosts see is unchanged. \
+         To make room: farside pool grow {pool} --size …, or farside snapshot delete"
     )]
     NoSpace {
         /// The pool.

@@ -100,6 +100,13 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
                 false => context.client.post(&path, &request).await?,
             };
             context.show(&shown, |s| schedules(std::slice::from_ref(s)));
+            let of: Result<Volume, _> = context.client.get(&["volumes", &volume.pool, &volume.volume]).await;
+            if !context.json && of.is_ok_and(|of| of.replica) {
+                eprintln!(
+                    "note: {volume} is a replica, and no snapshots are taken of it while it is one. Which points of its mirror stay: \
+                     farside mirror set {volume} --keep …"
+                );
+            }
         }
     }
     Ok(())
