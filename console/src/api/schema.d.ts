@@ -658,11 +658,32 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        get?: never;
+        /**
+         * Invitations that can still be used.
+         * @description Without their codes: only whoever made one was told its code.
+         */
+        get: operations["invitations"];
         put?: never;
         /** Makes an invitation, good for one pairing. */
         post: operations["invitations_invite"];
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/invitations/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** Takes an invitation back. */
+        delete: operations["invitations_cancel_invitation"];
         options?: never;
         head?: never;
         patch?: never;
@@ -957,7 +978,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Long work that is under way or ended lately. */
+        /**
+         * What was asked for and takes long.
+         * @description Oldest first: those under way, and some hundred that have ended since the daemon was started.
+         */
         get: operations["operations"];
         put?: never;
         post?: never;
@@ -1730,6 +1754,27 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/readyz": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Whether nothing waits for a person, and what does.
+         * @description 200 if everything serves and no alarm is raised that nobody has acknowledged, 503 with the reasons if not: also if a replica here is
+         *     late, its peer is gone, or its pool nearly full. For whoever can ask one question only.
+         */
+        get: operations["readyz"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -2429,6 +2474,8 @@ export interface components {
             every_seconds?: number | null;
             /** @description The group of mirrors that are updated and broken off together; empty for none. */
             group?: string | null;
+            /** @description If the mirror is there, and is so as far as this says anything, answer with it; without, it is refused in any case. */
+            if_absent?: boolean;
             link?: components["schemas"]["SetMirrorLink"] | null;
             /** @description Do not give the source's site the right to mirror the replica back, although it would give it to this one. */
             no_reverse?: boolean;
@@ -2448,6 +2495,8 @@ export interface components {
         };
         /** @description `POST /pools`: makes a pool. */
         CreatePool: {
+            /** @description If one of this name is there that is like this, answer with it; without, it is refused in any case. */
+            if_absent?: boolean;
             /** @description Its name. */
             name: string;
             /** @description Whether what is on the device may be destroyed; without, a device that is not blank is refused. */
@@ -2479,6 +2528,8 @@ export interface components {
         };
         /** @description `POST /volumes`: makes a thin volume. */
         CreateVolume: {
+            /** @description If one of this name is there that is like this, answer with it; without, it is refused in any case. */
+            if_absent?: boolean;
             /** @description What is said of its room. */
             limits?: components["schemas"]["SetVolume"];
             /** @description `POOL/VOL`. */
@@ -2768,7 +2819,7 @@ export interface components {
              */
             size_bytes?: number | null;
         };
-        /** @description What `/healthz` answers. */
+        /** @description What `/healthz` and `/readyz` answer. */
         Health: {
             /** @description Why somebody has to look after the site. */
             reasons: string[];
@@ -2884,6 +2935,8 @@ export interface components {
              * @description Until when it can be used.
              */
             expires_at: string;
+            /** @description What it is called in lists; says nothing of the code. */
+            id?: string;
         };
         /** @description `POST /peers`: pairs with a site that has invited us. */
         JoinPeer: {
@@ -3002,6 +3055,11 @@ export interface components {
             /** @description The replica: `POOL/VOL` at the destination, `PEER:POOL/VOL` at the source. */
             destination: string;
             /**
+             * Format: uint64
+             * @description In the answer to its making: what its first copy brings at most, bytes; absent if the source does not say.
+             */
+            first_copy_bytes?: number | null;
+            /**
              * Format: double
              * @description How old the data will get at most, by what updates have taken of late; null without an objective, or if it falls behind more
              *     and more (`why` says so).
@@ -3044,6 +3102,11 @@ export interface components {
             retention?: string | null;
             /** @description Which side this daemon is. */
             role: components["schemas"]["Role"];
+            /**
+             * Format: uint64
+             * @description Beside that: how much may be staged in the pool here now, bytes.
+             */
+            room_bytes?: number | null;
             /** @description `every 10s`, `rpo 30s`, or a timetable; null if updates are only asked for. */
             schedule?: string | null;
             /** @description The original: `PEER:POOL/VOL` at the destination, `POOL/VOL` at the source. */
@@ -3137,6 +3200,16 @@ export interface components {
             own_certificates: boolean;
             /** @description Whether hosts must prove who they are. */
             tls: boolean;
+        };
+        /** @description An invitation that can still be used: without its code, which only whoever made it was told. */
+        OpenInvitation: {
+            /**
+             * Format: date-time
+             * @description Until when it can be used.
+             */
+            expires_at: string;
+            /** @description What it is called. */
+            id: string;
         };
         /** @description One piece of long work. The daemon remembers the last 256 that ended. */
         Operation: {
@@ -3303,6 +3376,11 @@ export interface components {
             /** @description The replica: `POOL/VOL` at the destination, `PEER:POOL/VOL` at the source. */
             destination: string;
             /**
+             * Format: uint64
+             * @description In the answer to its making: what its first copy brings at most, bytes; absent if the source does not say.
+             */
+            first_copy_bytes?: number | null;
+            /**
              * Format: double
              * @description How old the data will get at most, by what updates have taken of late; null without an objective, or if it falls behind more
              *     and more (`why` says so).
@@ -3345,6 +3423,11 @@ export interface components {
             retention?: string | null;
             /** @description Which side this daemon is. */
             role: components["schemas"]["Role"];
+            /**
+             * Format: uint64
+             * @description Beside that: how much may be staged in the pool here now, bytes.
+             */
+            room_bytes?: number | null;
             /** @description `every 10s`, `rpo 30s`, or a timetable; null if updates are only asked for. */
             schedule?: string | null;
             /** @description The original: `PEER:POOL/VOL` at the destination, `POOL/VOL` at the source. */
@@ -6608,6 +6691,35 @@ export interface operations {
             };
         };
     };
+    invitations: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description It is done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenInvitation"][];
+                };
+            };
+            /** @description It failed. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorDocument"];
+                };
+            };
+        };
+    };
     invitations_invite: {
         parameters: {
             query?: never;
@@ -6628,6 +6740,38 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Invitation"];
+                };
+            };
+            /** @description It failed. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorDocument"];
+                };
+            };
+        };
+    };
+    invitations_cancel_invitation: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Its id, as it is listed. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description It is done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenInvitation"];
                 };
             };
             /** @description It failed. */
@@ -7319,7 +7463,9 @@ export interface operations {
     };
     operations: {
         parameters: {
-            query?: never;
+            query?: {
+                volume?: string;
+            };
             header?: never;
             path?: never;
             cookie?: never;
@@ -9453,6 +9599,44 @@ export interface operations {
                 };
                 content: {
                     "text/plain": string;
+                };
+            };
+            /** @description It failed. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorDocument"];
+                };
+            };
+        };
+    };
+    readyz: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description It is done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Health"];
+                };
+            };
+            /** @description It is done. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Health"];
                 };
             };
             /** @description It failed. */
