@@ -49,6 +49,7 @@
 mod accept;
 mod buffer_pool;
 mod call_pool;
+mod client;
 mod command;
 mod connection;
 mod context;

@@ -3,13 +3,13 @@
 //! Bytes are given their meaning in [`crate::protocol::option`]; here is the order of things: options one after
 //! the other, each read whole, answered, and forgotten but for what it agreed.
 
-use std::any::Any;
 use std::sync::Arc;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use zerocopy::IntoBytes;
 
 use crate::call_pool::CallPool;
+use crate::client::{Client, Slot};
 use crate::context::{Context, id_at};
 use crate::conversation::{ConnectionError, read_or_end};
 use crate::error::{ErrorKind, NbdError};
@@ -21,7 +21,6 @@ use crate::protocol::option::{
 };
 use crate::protocol::request::TransmissionParameters;
 use crate::protocol::{Greeting, handshake_flag};
-use crate::server::Client;
 
 /// What client and server agreed on.
 pub(crate) struct Agreed {
@@ -37,10 +36,6 @@ struct Opened {
     description: ExportDescription,
     contexts: Vec<Context>,
 }
-
-/// A connection's slot among those that are allowed. Calls into the source hold it too: a handshake that times
-/// out in one must not make room for a next client, or calls would pile up behind a source that hangs.
-pub(crate) type Slot = Arc<dyn Any + Send + Sync>;
 
 /// Where a conversation begins.
 #[derive(Clone, Copy, Debug)]

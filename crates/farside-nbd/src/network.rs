@@ -20,12 +20,13 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::accept::accept_until;
+use crate::client::Client;
 use crate::conversation::ConnectionError;
 use crate::doorstep::Doorstep;
 use crate::export::ExportSource;
 use crate::limits::{KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES, UNACKNOWLEDGED_MAX};
 use crate::negotiation::{ClientFlags, Opening};
-use crate::server::{Client, Server};
+use crate::server::Server;
 use crate::starttls::until_starttls;
 
 /// Who may come over the network: the seam to whoever knows the hosts. No call may block.

@@ -14,12 +14,13 @@ use tracing::Instrument;
 use crate::accept::accept_until;
 use crate::buffer_pool::BufferPool;
 use crate::call_pool::CallPool;
+use crate::client::{Client, unix_peer};
 use crate::connection::{Common, Connection};
 use crate::conversation::{ConnectionError, Ending};
 use crate::export::ExportSource;
 use crate::host_places::HostPlaces;
 use crate::limits::{Limits, SOCKET_BUFFER_BYTES};
-use crate::negotiation::{Negotiation, Opening, Slot};
+use crate::negotiation::{Negotiation, Opening};
 use crate::room::{Room, ServerRoom};
 
 /// Serves the exports of one source. Clones are the same server and share its limits.
@@ -166,31 +167,5 @@ impl Server {
             tracing::info!(export, %ending, "NBD client gone");
         }
         ended
-    }
-}
-
-/// Who is connected, and to what.
-pub(crate) struct Client<'a> {
-    /// For the log.
-    pub(crate) peer: &'a str,
-    /// What it may open.
-    pub(crate) source: Arc<dyn ExportSource>,
-    /// Cancelled when it must go.
-    pub(crate) revoked: &'a CancellationToken,
-    /// Its place.
-    pub(crate) slot: Slot,
-}
-
-fn unix_peer(stream: &UnixStream) -> String {
-    match stream.peer_cred() {
-        Ok(credentials) => {
-            let pid = credentials.pid().map_or_else(|| "?".into(), |pid| pid.to_string());
-            // A daemon that may not look at others' processes does without.
-            let program = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-            let program = program.trim().replace(|c: char| c.is_control(), "?");
-            let program = if program.is_empty() { program } else { format!(" ({program})") };
-            format!("pid {pid}{program} uid {}", credentials.uid())
-        }
-        Err(_) => "unknown".into(),
     }
 }

@@ -9,9 +9,9 @@ mod import;
 mod levels;
 
 use farside_api::{
-    BreakMirror, CreateMirror, ErrorBody, ErrorCode, LogLine, Mirror, MirrorDestination, MirrorLink,
-    MirrorState, Operation, OperationKind, OperationState, RequestedBy, ResyncMirror, Role, SetMirror,
-    SourceHeard, StartTransfer, Throttle, TransferRecord, TransferResult, awake,
+    BreakMirror, CreateMirror, ErrorBody, ErrorCode, LogLine, Mirror, MirrorDestination, MirrorState,
+    Operation, OperationKind, OperationState, RequestedBy, ResyncMirror, Role, SetMirror, SourceHeard,
+    StartTransfer, TransferRecord, TransferResult, awake,
 };
 use reqwest::Method;
 
@@ -19,7 +19,6 @@ pub(super) use check::most_of as lag_at_most;
 
 use super::context::{Context, Failed};
 use super::present;
-use super::site::throttle;
 use crate::arguments::destructive::Destructive;
 use crate::arguments::mirror::{Every, Mirror as Verb, TransferArguments};
 use crate::arguments::names::VolumeName;
@@ -237,11 +236,6 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
         }
     }
     Ok(())
-}
-
-/// A mirror's own limit, as it is set and as it holds now.
-fn own_throttle(link: &MirrorLink, now: Option<u64>) -> String {
-    throttle(&Throttle { rules: link.throttle.clone(), bytes_per_second: now })
 }
 
 async fn act(
@@ -495,7 +489,7 @@ fn status(m: &Mirror) -> String {
         ("keeps", or_dash(m.retention.clone(), |r| r)),
         ("group", or_dash(m.group.clone(), |g| g)),
         ("place in line", or_dash(m.queue_position, |position| position.to_string())),
-        ("throttle", or_dash(m.link.as_ref(), |link| own_throttle(link, m.throttle))),
+        ("throttle", or_dash(m.link.as_ref(), |link| answers::own_throttle(link, m.throttle))),
         ("window", or_dash(m.link.as_ref(), |l| l.window_bytes.map_or_else(|| "auto".into(), size))),
         ("priority", or_dash(m.link.as_ref(), |l| if l.low_priority { "low" } else { "normal" }.into())),
         ("paths", or_dash(m.link.as_ref().filter(|l| !l.paths.is_empty()), |l| l.paths.join(" "))),

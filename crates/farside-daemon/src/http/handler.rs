@@ -1,17 +1,15 @@
 //! What every handler is handed, and what it answers; and what is answered where there is none.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{MatchedPath, Request, State};
+use axum::extract::{Request, State};
 use axum::http::{HeaderValue, Method, Uri};
 use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use farside_api::{ErrorBody, ErrorCode, VERSION_HEADER};
 use utoipa_axum::router::OpenApiRouter;
 
-use super::document;
 use super::error::ApiError;
 use crate::site::Site;
 
@@ -29,40 +27,6 @@ pub(super) async fn versioned(request: Request, next: Next) -> Response {
     let version = HeaderValue::from_static(env!("CARGO_PKG_VERSION"));
     response.headers_mut().entry(VERSION_HEADER).or_insert(version);
     response
-}
-
-/// Refuses a request to the API that has a parameter which nothing would read: a `plan` where there is none must not be carried out.
-pub(super) async fn only_known_parameters(request: Request, next: Next) -> Response {
-    static KNOWN: LazyLock<HashMap<(String, String), HashSet<&'static str>>> = LazyLock::new(|| {
-        let parameters = |operation: &'static serde_json::Value| {
-            let all = operation["parameters"].as_array().into_iter().flatten();
-            let of_query = all.filter(|parameter| parameter["in"] == "query");
-            of_query.filter_map(|parameter| parameter["name"].as_str()).collect()
-        };
-        document::operations().map(|(method, path, of)| ((method, path), parameters(of))).collect()
-    });
-    let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
-    let method = if request.method() == Method::HEAD { "GET" } else { request.method().as_str() };
-    let known = route.and_then(|route| KNOWN.get(&(method.to_owned(), route)));
-    if let (Some(known), Some(query)) = (known, request.uri().query()) {
-        let names = query
-            .split('&')
-            .filter(|part| !part.is_empty())
-            .map(|part| part.split('=').next().unwrap_or(part));
-        if let Some(other) = names.into_iter().find(|name| !known.contains(name)) {
-            let what = if other == "plan" {
-                "this request has no plan".to_owned()
-            } else {
-                format!("this request has no parameter {:?}", other.chars().take(64).collect::<String>())
-            };
-            return ApiError::from(
-                ErrorBody::new(ErrorCode::WrongUsage, format!("{what}; nothing was done"))
-                    .hint("GET /api/v1/openapi.json says what there is"),
-            )
-            .into_response();
-        }
-    }
-    next.run(request).await
 }
 
 /// Something is called that, and this cannot be done with it.

@@ -23,6 +23,7 @@ mod likeness;
 mod log;
 mod mirrors;
 mod page;
+mod parameters;
 mod peers;
 mod plan;
 mod pools;
@@ -48,7 +49,7 @@ use utoipa_axum::router::OpenApiRouter;
 use crate::listen::attend;
 use crate::site::Site;
 use error::ApiError;
-use handler::{Routes, only_known_parameters, unknown, unknown_method, versioned};
+use handler::{Routes, unknown, unknown_method, versioned};
 
 pub(crate) use audit::keep_audit_within;
 pub(crate) use clones::end_drills;
@@ -115,7 +116,7 @@ pub(crate) fn control(site: Arc<Site>, requests: TaskTracker) -> Router {
     let guard = middleware::from_fn_with_state(guard, delayed::guarded);
     let routes = routes.merge(console::routes()).merge(sites::through());
     let routes = routes.fallback(unknown).method_not_allowed_fallback(unknown_method);
-    let routes = routes.with_state(site).layer(middleware::from_fn(only_known_parameters));
+    let routes = routes.with_state(site).layer(middleware::from_fn(parameters::only_known));
     let routes = routes.layer(middleware::from_fn(versioned));
     let routes = routes.layer(audit).layer(guard).layer(gate);
     routes.layer(middleware::from_fn(to_its_end)).layer(middleware::from_fn(attend))

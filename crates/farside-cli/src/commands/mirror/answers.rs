@@ -1,8 +1,8 @@
 //! What a command says of a mirror that it has changed: that, and no more. `mirror status` has the rest.
 
-use farside_api::{Mirror, MirrorState, SetMirror};
+use farside_api::{Mirror, MirrorLink, MirrorState, SetMirror, Throttle};
 
-use super::own_throttle;
+use crate::commands::site::throttle;
 use crate::output::or_dash;
 use crate::quantities::{duration, size};
 
@@ -84,4 +84,9 @@ pub(super) fn aborted(mirror: &Mirror) -> String {
         Some(_) => format!("{name}: no transfer waits or runs; it shows {shows}, as before\n"),
         None => format!("{name}: no transfer waits or runs; it shows nothing of its source yet\n"),
     }
+}
+
+/// A mirror's own limit, as it is set and as it holds now.
+pub(super) fn own_throttle(link: &MirrorLink, now: Option<u64>) -> String {
+    throttle(&Throttle { rules: link.throttle.clone(), bytes_per_second: now })
 }
