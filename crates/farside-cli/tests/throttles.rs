@@ -50,7 +50,7 @@ fn limits_are_shown_refused_in_words_and_kept() {
 
     let rules = "4MB/s,mon-sun@00:00-24:00=1MB/s,zone=Europe/Berlin";
     let site = pair.b.json(&format!("site set --throttle-in 10Mbit/s --throttle-out {rules}"));
-    assert_eq!(site["throttle_in"], json!({"rules": "1.25MB/s", "bytes_per_second": 1_250_000}));
+    assert_eq!(site["throttle_in"], json!({"rules": "10Mbit/s", "bytes_per_second": 1_250_000}));
     let kept = "4MB/s,00:00-24:00=1MB/s,zone=Europe/Berlin";
     assert_eq!(site["throttle_out"], json!({"rules": kept, "bytes_per_second": 1_000_000}));
     assert!(pair.b.ok("site status").contains("(now "));
@@ -78,7 +78,7 @@ fn limits_are_shown_refused_in_words_and_kept() {
     assert_eq!(pair.b.stop(), Some(0));
     pair.b.restart();
     let site = pair.b.json("site status");
-    assert_eq!(site["throttle_in"]["rules"], "1.25MB/s");
+    assert_eq!(site["throttle_in"]["rules"], "10Mbit/s");
     assert_eq!(site["throttle_out"]["rules"], kept);
     let peer = pair.b.json("peer status a");
     assert_eq!(peer["throttle_in"]["rules"], "2MB/s");
