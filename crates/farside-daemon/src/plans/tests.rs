@@ -112,8 +112,8 @@ fn what_deletes_says_how_much() {
         &resize(&volume(), 8192, 4096, Some(4096)),
         "resize volume p/db
          would: p/db has 4096 bytes instead of 8192
-         would: snapshots keep what they hold past the new end
-         lost: what lies past byte 4096 of p/db, and is not in its newest snapshot
+         would: snapshots that people made keep what they hold past the new end; those of mirrors go with their next update, here and at the replica
+         lost: what lies past byte 4096 of p/db, and is not in the newest snapshot that a person made
          lost: Some(1) Some(4096) None",
     );
     assert_eq!(resize(&volume(), 8192, 4096, Some(0)).lost, Vec::<String>::new());
@@ -198,7 +198,7 @@ fn resync_and_swap_lose_nothing() {
         "resync p/db from b:q/db
          would: p/db becomes the replica of b:q/db: hosts may not write to it from then on
          would: what b:q/db wrote since s9 (3 blocks of 4 KiB) travels; until all of it is here, p/db shows what it shows now
-         would: the mirror of p/db at b:q/db stays broken off, until that side is resynced again
+         would: the mirror of p/db at b:q/db is over, or stays broken off, until that side is resynced again
          lost: Some(0) Some(0) Some(0.0)
          kept: a side branch p/db@rescue-TIME (its name is printed when it is done); it opens read-only over NBD under that name, and farside snapshot rollback goes back to it
          kept: Some(2) Some(8192) Some(600.0)",
