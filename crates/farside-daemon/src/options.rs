@@ -205,6 +205,7 @@ impl ReplicaChoice {
             reserve_percent: self.reserve_percent.unwrap_or(default.reserve_percent),
             snapshots: self.snapshots.unwrap_or(default.snapshots),
             rescues: self.rescues.unwrap_or(default.rescues),
+            ..default
         };
         if limits.reserve_percent > RESERVE_PERCENT_MAX {
             return Err(DaemonError::Config(format!(

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use farside_api::Site as SiteDocument;
 use farside_link::{Congestion, HostTcp, Rules, TcpTransport};
-use farside_mirror::SourceService;
+use farside_mirror::{ReplicaLimits, SourceService};
 use farside_peer::{Identity, Node, NodeConfig, NodeParts};
 use farside_platform::{Clock, OsRandomness, Randomness, SystemClock, SystemCores};
 use farside_transfer::precedence::{self, Precedence};
@@ -344,7 +344,7 @@ pub(crate) async fn start(
         rights: Arc::clone(&rights),
         state: state.clone(),
         blocking: blocking.clone(),
-        limits: config.replicas,
+        limits: ReplicaLimits { takes_up: true, ..config.replicas },
         clock: Arc::clone(&clock),
         randomness,
     }));

@@ -10,6 +10,8 @@ pub struct ReplicaLimits {
     pub snapshots: usize,
     /// Newest rescues of a volume that stay, and as many days of which the first does; 0: all. See [`rescues`](crate::rescues).
     pub rescues: usize,
+    /// What a person asked for and a stop of the process has cut goes on by itself, where no schedule takes it up. The daemon has it so.
+    pub takes_up: bool,
 }
 
 impl Default for ReplicaLimits {
@@ -20,6 +22,7 @@ impl Default for ReplicaLimits {
             // Every hour for five months. A pool's catalog has room for a few hundred thousand in all.
             snapshots: 4096,
             rescues: 16,
+            takes_up: false,
         }
     }
 }

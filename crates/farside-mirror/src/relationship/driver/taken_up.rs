@@ -20,7 +20,7 @@ const LINES: usize = 32;
 impl Driver {
     /// Takes it up, once, when the pool has said what this replica is.
     pub(super) async fn take_up(&mut self) {
-        if self.was_taken_up || !self.is_probed {
+        if self.was_taken_up || !self.is_probed || !self.parts.limits.takes_up {
             return;
         }
         self.was_taken_up = true;

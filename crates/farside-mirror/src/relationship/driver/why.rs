@@ -74,10 +74,12 @@ impl Driver {
         }
     }
 
-    /// A transfer begins: what the one before it failed for is not what it is about, and is said so; any other word of it is over.
+    /// A transfer begins: what the one before it failed for is not what it is about, and is said so.
     pub(super) fn note_why_before(&mut self) {
-        let has_failed = std::mem::take(&mut self.has_failed);
-        self.why = self.why.take().filter(|_| has_failed).map(|why| {
+        if !std::mem::take(&mut self.has_failed) {
+            return;
+        }
+        self.why = self.why.take().map(|why| {
             let why = why.strip_prefix(BEFORE).unwrap_or(&why);
             format!("{BEFORE}{why}")
         });
