@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 
 use crate::error::DaemonError;
 
+/// The state database.
+pub(crate) const STATE_FILE: &str = "farside.db";
+
 /// A data directory that is this daemon's until dropped.
 #[derive(Debug)]
 pub(crate) struct DataDir {
@@ -31,13 +34,15 @@ impl DataDir {
             .open(&lock_path)
             .map_err(failed(&lock_path))?;
         // Before a database that cannot be written is taken for one that is damaged.
-        for path in [path.to_path_buf(), path.join("farside.db")] {
+        let directory = path;
+        for path in [path.to_path_buf(), path.join(STATE_FILE)] {
             if path.exists() {
                 rustix::fs::access(&path, rustix::fs::Access::WRITE_OK).map_err(|error| {
                     let user = rustix::process::geteuid().as_raw();
                     let why = format!(
-                        "the daemon's user (uid {user}) may not write it: {error}. Nothing was changed. To give the directory to that \
-                         user: chown -R"
+                        "the daemon's user may not write it: {error}. Nothing was changed. To give the directory to that user: chown -R \
+                         {user} {}",
+                        directory.display()
                     );
                     failed(&path)(io::Error::new(io::ErrorKind::PermissionDenied, why))
                 })?;

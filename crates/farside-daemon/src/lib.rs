@@ -13,7 +13,7 @@
 //! * `alarms`: what is wrong, told once. `events`: what changes, told as it changes.
 //! * `operations`, `scrubs`, `dedups`: long work, `pace`: how fast. `plans`, `figures`: what a destructive request would do, and how much that is.
 //! * `state`: the database.
-//! * `http`: the API, one file per noun, and `/metrics` and `/healthz`.
+//! * `http`: the API, one file per noun, and `/metrics`, `/healthz` and `/readyz`.
 //!
 //! * `access`: who may use the API over HTTPS; `api_certificate`: what it shows there.
 //!

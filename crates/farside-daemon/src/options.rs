@@ -46,7 +46,7 @@ pub struct Options {
     pub config: Option<PathBuf>,
     /// Where peers are met.
     pub peer_listen: Option<Listen>,
-    /// Where `/metrics` and `/healthz` are served.
+    /// Where `/metrics`, `/healthz` and `/readyz` are served.
     pub http: Option<Listen>,
     /// Where the API is served over HTTPS.
     pub api_listen: Option<Listen>,

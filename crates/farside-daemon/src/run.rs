@@ -23,7 +23,7 @@ use crate::access::Access;
 use crate::alarms::{Alarms, watch};
 use crate::api_certificate::{self, ApiCertificate};
 use crate::blocking::Blocking;
-use crate::data_dir::DataDir;
+use crate::data_dir::{DataDir, STATE_FILE};
 use crate::dedups::Dedups;
 use crate::delays::Delays;
 use crate::drills::Drills;
@@ -58,8 +58,6 @@ const REQUESTS_END_WITHIN: Duration = Duration::from_secs(20);
 const CONTROL_SOCKET: &str = "farside.sock";
 /// The NBD socket.
 const NBD_SOCKET: &str = "nbd.sock";
-/// The state database.
-const STATE_FILE: &str = "farside.db";
 /// Holds the address that is really listened on, whatever port was asked for.
 const PEER_ADDRESS_FILE: &str = "peer.addr";
 /// The same for hosts over TCP.

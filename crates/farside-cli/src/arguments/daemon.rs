@@ -24,7 +24,7 @@ pub struct DaemonArguments {
     /// Address on which peers connect, or off [default: 0.0.0.0:7440]
     #[arg(long, value_name = "ADDR:PORT", alias = "listen")]
     pub peer_listen: Option<String>,
-    /// Address of /metrics and /healthz, or off [default: 127.0.0.1:7441]
+    /// Address of /metrics, /healthz and /readyz, or off [default: 127.0.0.1:7441]
     #[arg(long, value_name = "ADDR:PORT")]
     pub http: Option<String>,
     /// Address of the API over HTTPS, or off [default: off; the usual port is 7443]

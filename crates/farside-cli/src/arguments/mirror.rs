@@ -94,7 +94,7 @@ pub enum Mirror {
     /// Wait for what was asked for last, such as an update with --no-wait
     #[command(
         after_help = "Shows its progress and ends as that command would have. If nothing was asked for since the daemon started, it \
-                      ends at once, with status 3.\n\nExample:\n  farside mirror update q/db --no-wait && farside mirror wait q/db"
+                      waits for what goes on by itself; if nothing does, it ends at once, with status 3.\n\nExample:\n  farside mirror update q/db --no-wait && farside mirror wait q/db"
     )]
     Wait {
         /// POOL/VOL here

@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn what_is_not_named_is_not_compared_and_all_that_differs_is_said() {
         let (ours, theirs): (VolumeName, VolumeName) = ("q/v".parse().unwrap(), "p/v".parse().unwrap());
-        let schedule = "every 10s".parse::<Schedule>().unwrap_or_default();
+        let schedule = "every 10s".parse::<Schedule>().unwrap();
         let there = Relationship::new(Uuid::nil(), PeerId([1; 32]), theirs, ours, schedule);
         let wanted = WantedMirror {
             peer: PeerId([1; 32]),

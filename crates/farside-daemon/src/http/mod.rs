@@ -1,5 +1,5 @@
-//! What is served: the API on the control socket, over HTTPS and to peers, with the console over HTTPS; `/metrics` and `/healthz` on TCP
-//! and nothing else there.
+//! What is served: the API on the control socket, over HTTPS and to peers, with the console over HTTPS; `/metrics`, `/healthz` and `/readyz`
+//! on TCP, and nothing else there.
 
 mod accelerator;
 mod access;

@@ -468,11 +468,12 @@ async fn plan(site: &Site, pool: &Pool) -> Result<Plan, ErrorBody> {
             let holders: Vec<_> = holders.into_iter().collect();
             plans::delete_pool(&pool.name, &pool.path, volumes, used, &holders)
         }
-        None => plans::forget_pool(
-            &pool.name,
-            &pool.path,
-            &mirrored.iter().map(ToString::to_string).collect::<Vec<_>>(),
-        ),
+        None => {
+            // Of an original the other site has the schedule.
+            let replicas = site.mirrors.rows_of(&pool.name).await?;
+            let replicas: Vec<_> = replicas.iter().map(|row| row.destination.to_string()).collect();
+            plans::forget_pool(&pool.name, &pool.path, &replicas)
+        }
     };
     Ok(Plan { refused, ..plan })
 }

@@ -54,7 +54,7 @@ impl Manners {
     /// The API over sessions with peers.
     pub(crate) const PEERS: Manners = Manners { places: 64, places_each: 64, ..Manners::NETWORK };
 
-    /// `/metrics` and `/healthz` over TCP: small answers to anybody.
+    /// `/metrics`, `/healthz` and `/readyz` over TCP: small answers to anybody.
     pub(crate) const PUBLIC: Manners = Manners {
         places: 128,
         places_each: 48,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use farside_api::{self as api, ErrorBody, ErrorCode, MirrorState, Role};
 use farside_engine::{Engine, VolumeName};
 use farside_mirror::SourceRelationship;
-use farside_peer::PeerId;
+use farside_peer::{PeerId, PeerStatus};
 use farside_store::Version;
 use uuid::Uuid;
 
@@ -363,11 +363,13 @@ impl Mirrors {
     /// The side of the source, as `mirror status` lists it.
     pub(super) async fn sources(&self) -> Result<Vec<api::Mirror>, ErrorBody> {
         let held = self.held_by_others(None, false).await?;
-        Ok(held.into_iter().map(|held| self.with_lag(source(held))).collect())
+        // Once for all: a site may have thousands of mirrors.
+        let peers = self.parts.node.peers();
+        Ok(held.into_iter().map(|held| self.with_lag(source(held), &peers)).collect())
     }
 
     /// Adds how old that is which the replica has, as far as this side has heard, and that nothing is heard of it.
-    fn with_lag(&self, mirror: api::Mirror) -> api::Mirror {
+    fn with_lag(&self, mirror: api::Mirror, peers: &[PeerStatus]) -> api::Mirror {
         if mirror.state == MirrorState::BrokenOff {
             return mirror;
         }
@@ -378,9 +380,9 @@ impl Mirrors {
         };
         let lag_seconds = created_at().map(|at| self.parts.clock.now().seconds_since(at).max(0.0));
         let peer = mirror.destination.split_once(':').map_or("", |(peer, _)| peer);
-        let peer = self.parts.node.peers().into_iter().find(|known| known.record.name == peer);
+        let peer = peers.iter().find(|known| known.record.name == peer);
         let away = peer.filter(|peer| !peer.state.connected).map(|peer| {
-            let because = peers::why(&peer).map(|why| format!(": {why}")).unwrap_or_default();
+            let because = peers::why(peer).map(|why| format!(": {why}")).unwrap_or_default();
             format!("no session with {}, so nothing is brought to it{because}", peer.record.name)
         });
         api::Mirror { lag_seconds, why: mirror.why.or(away), ..mirror }

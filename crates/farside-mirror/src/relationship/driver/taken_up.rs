@@ -1,4 +1,5 @@
-//! What a person asked for and a stop of the daemon cut short: it goes on by itself. Where there is a schedule that asks anyway.
+//! What a person asked for and a stop of the daemon cut short: it goes on by itself. Where there is a schedule, that asks
+//! anyway.
 
 use std::time::Duration;
 
