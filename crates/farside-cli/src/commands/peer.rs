@@ -198,7 +198,7 @@ fn allowed(before: &PeerStatus, after: &PeerStatus, volumes: &[String]) -> Strin
         }
         text.push('\n');
         if was.as_ref().is_some_and(|was| was.reverse) && !now.reverse {
-            text += &format!("  the way back, which it had, is taken back; to give it again: --reverse\n");
+            text += "  the way back, which it had, is taken back; to give it again: --reverse\n";
         }
         if was.as_ref().is_some_and(|was| was.fence) && !now.fence {
             text += "  the fence, which there was, is taken back; to have it again: --fence\n";
