@@ -322,7 +322,7 @@ fn what_the_file_says_of_alarms_is_checked_at_the_start_and_a_copy_tells_nobody(
     // A secret that others may read is told, and keeps nobody from their volumes.
     std::fs::set_permissions(site.dir.join("secret"), std::fs::Permissions::from_mode(0o644)).unwrap();
     site.restart();
-    assert!(site.log().contains("chmod 600"), "{}", site.log());
+    site.has_logged("chmod 600");
     let said = site.fails(1, "alarm test");
     assert!(said.contains("did not arrive by webhook"), "{said}");
     assert_eq!(server.events("test"), Vec::<String>::new());

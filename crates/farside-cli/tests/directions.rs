@@ -240,7 +240,7 @@ fn sites_fail_over_come_back_and_change_roles() {
     ] {
         assert!(why.contains(part), "{why}");
     }
-    assert!(a.log().contains("OVERTAKEN"));
+    a.has_logged("OVERTAKEN");
     assert!(a.ok("mirror destinations p/v").contains("overtaken"));
     assert!(b.fails(4, "mirror update q/v").contains("broken off"));
 
@@ -330,7 +330,7 @@ fn a_fence_keeps_hosts_from_an_overtaken_volume_until_it_is_decided() {
         assert_eq!(status(a, "p/v")["overtaken"]["fenced"], true);
     };
     fenced(&pair.a);
-    assert!(pair.a.log().contains("FENCED"));
+    pair.a.has_logged("FENCED");
     assert_eq!(pair.a.stop(), Some(0));
     pair.a.restart();
     fenced(&pair.a);

@@ -156,7 +156,8 @@ fn a_deletion_that_was_interrupted_is_finished_at_the_next_start() {
     pair.a.restart();
     pair.b.restart();
     assert_eq!(pair.b.json("mirror status"), serde_json::json!([]), "{}", pair.b.log());
-    assert!(pair.b.log().contains("finished the deletion") && !pair.b.nbd("q/v").read_only);
+    pair.b.has_logged("finished the deletion");
+    assert!(!pair.b.nbd("q/v").read_only);
     eventually("the source hears of it", || pair.a.json("mirror destinations p/v") == serde_json::json!([]));
 }
 
@@ -173,13 +174,13 @@ fn a_data_directory_that_lost_its_database_or_its_key_says_so() {
     site.restart();
     let health = site.http("/healthz");
     assert!(health.contains("503") && health.contains("farside pool import"), "{health}");
-    assert!(site.log().contains("the state database was not there"));
+    site.has_logged("the state database was not there");
     site.ok(&format!("pool import p --path {}", path.display()));
     assert!(site.http("/healthz").contains("200 OK"), "it was done about");
     assert_eq!(site.stop(), Some(0));
     std::fs::remove_file(site.dir.join("identity.pem")).unwrap();
     site.restart();
-    assert!(site.log().contains("peers refuse it"));
+    site.has_logged("peers refuse it");
 }
 
 #[test]

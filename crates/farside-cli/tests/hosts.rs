@@ -371,7 +371,7 @@ fn without_tls_only_this_machine_is_served() {
     let root = tempfile::tempdir().unwrap();
     let site = serving_with(root.path(), "tls = \"off\"\n");
     site.ok("volume create p/web --size 4M");
-    assert!(site.log().contains("every user of this machine"), "{}", site.log());
+    site.has_logged("every user of this machine");
     let mut stream = support::host::connected(&site.published("nbd.addr")).unwrap();
     support::nbd::greeted(&mut stream).unwrap();
     support::nbd::Client::go(Box::new(stream), "p/web").unwrap().write(0, &[1; 4096]).unwrap();

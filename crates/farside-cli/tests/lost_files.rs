@@ -125,7 +125,7 @@ fn a_pool_file_that_is_moved_or_replaced_is_told_until_its_path_leads_to_it_agai
     assert!(home.metric());
     std::fs::rename(&elsewhere, home.pool()).unwrap();
     eventually("all is well", || home.is_well());
-    assert!(home.site.log().contains("the pool's path leads to it again"));
+    home.site.has_logged("the pool's path leads to it again");
     assert!(home.has(2));
     let told = home.site.log();
     assert_eq!(

@@ -74,7 +74,7 @@ fn a_volume_comes_near_its_quota_and_is_told_of() {
     v.write(19 * MIB, &megabyte(19)).and_then(|()| v.flush()).unwrap();
     let refused = v.write(20 * MIB, &megabyte(20)).unwrap_err();
     assert!(refused.to_string().contains("28"), "ENOSPC: {refused}");
-    assert!(site.log().contains("the quota of v is reached"), "{}", site.log());
+    site.has_logged("the quota of v is reached");
     // What no snapshot has is overwritten for ever; other volumes notice nothing.
     for stamp in 1..4 {
         fill(&mut v, 0..20, stamp * 1000);
@@ -93,7 +93,7 @@ fn a_volume_comes_near_its_quota_and_is_told_of() {
     let set = site.json("volume set p/v --quota 40M --autogrow off");
     assert_eq!((&set["quota_bytes"], &set["autogrow"]), (&Value::from(40 * MIB), &Value::Null), "{set}");
     assert_said(&site, 0, "enough", "enough");
-    assert!(site.log().contains("the volume has enough of its quota left again"));
+    site.has_logged("the volume has enough of its quota left again");
     fill(&mut v, 19..21, 0);
     site.kill();
     site.restart();
@@ -161,7 +161,7 @@ fn a_volume_grows_by_itself_and_hosts_see_it_when_they_open_it_anew() {
     assert_eq!(again.size_bytes, 24 * MIB);
     fill(&mut again, 16..24, 0);
     eventually("it has grown to its limit", || site.json("volume status p/v")["size_bytes"] == 28 * MIB);
-    assert!(site.log().contains("goes no further"));
+    site.has_logged("goes no further");
     drop((host, again));
     let mut host = site.nbd("p/v");
     assert_eq!(host.bytes(0, MIB as usize).unwrap(), megabyte(50));

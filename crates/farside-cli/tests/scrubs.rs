@@ -114,7 +114,7 @@ fn damage_is_named_by_who_shares_it_and_kept_and_gone_once_it_is_overwritten() {
         "{told}"
     );
     assert!(site.http("/metrics").contains("farside_pool_scrub_damaged_blocks{pool=\"p\"} 3"));
-    assert!(site.log().contains("the scrub has found damage"), "{}", site.log());
+    site.has_logged("the scrub has found damage");
 
     // Kept over a restart; healed by whole writes, but for what the snapshot keeps.
     assert_eq!(site.stop(), Some(0));

@@ -43,7 +43,7 @@ fn a_pool_whose_making_was_killed_is_made_under_the_same_name() {
         site.restart();
         assert_eq!(site.json("pool list").as_array().map(Vec::len), Some(0));
         site.ok(&format!("pool create p --path {} --size 64M", pool.display()));
-        assert!(site.log().contains("left of a pool that was not made to the end"), "{}", site.log());
+        site.has_logged("left of a pool that was not made to the end");
         site.ok("volume create p/v --size 1M");
         site.nbd("p/v").write(0, &[7; 4096]).unwrap();
         assert_eq!(site.stop(), Some(0));

@@ -204,8 +204,8 @@ fn a_log_has_a_line_for_everything() {
     b.ok("mirror delete q/v");
     assert_eq!(events("mirror log q/v").last().unwrap(), "delete", "the log outlives its mirror");
     // Whatever the daemon logged on the mirror's behalf says which one.
+    b.has_logged("transfer done");
     assert!(b.log().lines().filter(|line| line.contains("transfer done")).all(|line| line.contains("q/v")));
-    assert!(b.log().contains("transfer done"));
 
     pair.b.fails(3, "mirror log q/nowhere");
     pair.b.fails(2, "mirror log --limit 0");
@@ -256,7 +256,7 @@ fn a_lost_state_database_costs_pairings_and_schedules_and_no_data() {
     pair.b.ok(&format!("pool import q --path {}", q.display()));
     let found = status(&pair.b, "q/v");
     assert_eq!((&found["state"], &found["schedule"]), (&json!("mirrored"), &Value::Null));
-    assert!(pair.b.log().contains("unknown to the state database"), "{}", pair.b.log());
+    pair.b.has_logged("unknown to the state database");
     assert_eq!(pair.b.nbd("q/v").read_all(), wanted);
     // The source's too. With the sites paired again updates go on from the base that both pools hold.
     pair.a.kill();

@@ -7,17 +7,12 @@ use rustix::process::Signal;
 
 use crate::bed::{Bed, End};
 use crate::traffic::{MIB, Transfer, fetch, fetch_slowly, send_slowly};
-use crate::watch::{Seen, report};
+use crate::watch::{MARGIN, Seen, THIRD_TRY, report};
 
 /// After a process has died or was stopped, every connection that begins is on its way after so long, seconds.
 const DEAD: f64 = 0.2;
 /// The same after a process has begun to hang: the watchdog has noticed and ended it.
 const HUNG: f64 = 2.0;
-/// On a busy machine.
-const MARGIN: f64 = 0.4;
-/// A client whose first packet was lost tries again after 1, 2 and 3 s. One that meets what is left of its first try at the server
-/// needs the third.
-const THIRD_TRY: f64 = 2.0;
 const FOURTH_TRY: f64 = 3.0;
 /// Optimisation is back after so long, where nobody has to do anything for it.
 const BACK: f64 = 10.0;

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::bed::{Bed, End};
 use crate::traffic::{MIB, Transfer, fetch, fetch_slowly, send, send_slowly};
-use crate::watch::{Seen, UNNOTICED, report};
+use crate::watch::{MARGIN, Seen, UNNOTICED, report};
 
 /// A peer that was there a moment ago is waited for so long before a connection goes plainly, seconds. Round trips are short here.
 const PATIENCE_WITH_A_PEER: f64 = 1.5;
@@ -16,7 +16,6 @@ const PATIENCE_WITH_A_PEER: f64 = 1.5;
 const SILENT: f64 = 0.15;
 /// A client's second try.
 const TRY: f64 = 1.0;
-const MARGIN: f64 = 0.4;
 
 /// Long files in both directions, that are whole afterwards.
 fn both_ways(bed: &Bed) -> [Transfer; 2] {

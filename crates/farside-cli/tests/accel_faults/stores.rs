@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::bed::{Bed, End, Wanted};
 use crate::support::{Site, eventually};
 use crate::traffic::{MIB, Transfer, fetch, fetch_slowly, send, send_slowly};
-use crate::watch::{Seen, UNNOTICED, report};
+use crate::watch::{MARGIN, Seen, THIRD_TRY, UNNOTICED, report};
 
 /// Bytes of a file.
 const BYTES: u32 = 5 * MIB;
@@ -193,6 +193,7 @@ fn the_peer_is_another_one_now() {
     // Nobody has said that this one may be trusted.
     sleep(Duration::from_secs(2));
     let strangers = watch.end(at, || bed.plain_ports());
+    assert!(strangers.all_flow <= 0.6 && strangers.slowest <= THIRD_TRY + MARGIN, "{strangers:?}");
     let (_, port) = bed.whole(Transfer::start(&bed.client, fetch(1, BYTES)));
     assert!(bed.plain_ports().contains(&port) && strangers.again.is_none(), "{strangers:?}");
 
@@ -205,9 +206,9 @@ fn the_peer_is_another_one_now() {
     let first = both_ways(&bed);
     let second = both_ways(&bed);
     let note = format!("plain until paired; of {} bytes {first}, then {second} on the wire", 2 * BYTES);
+    assert!(seen.slowest <= UNNOTICED, "{seen:?}");
     let seen = Seen { slowest: seen.slowest.max(strangers.slowest), flow: strangers.flow, ..seen };
     report("peer replaced: another identity, an empty store", bed.resets() + strangers.resets, &seen, &note);
-    assert!(strangers.all_flow <= 0.6 && seen.slowest <= UNNOTICED, "{strangers:?} {seen:?}");
     assert!(first > u64::from(BYTES) && second < KNOWN, "{first}, {second}");
 }
 

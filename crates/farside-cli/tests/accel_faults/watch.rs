@@ -19,6 +19,11 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) const PROMPT: Duration = Duration::from_millis(900);
 /// Where a fault is not to be noticed no connection takes longer to come about, seconds: twice as long as [`PROMPT`] on a busy machine.
 pub(crate) const UNNOTICED: f64 = 1.8;
+/// A client whose first packet was lost tries again after 1, 2 and 3 s. One that meets what is left of its first try at the server,
+/// as where a box has died, needs the third.
+pub(crate) const THIRD_TRY: f64 = 2.0;
+/// On a busy machine.
+pub(crate) const MARGIN: f64 = 0.4;
 /// A file that nobody else asks for.
 const FILE: u32 = 9999;
 const BYTES: u32 = 3000;

@@ -112,6 +112,16 @@ impl Site {
         std::fs::read_to_string(self.dir.join("log")).unwrap_or_default()
     }
 
+    /// The log has, or will have: a thread of its own writes it, and the answer to a request may come before the line about it.
+    #[track_caller]
+    pub fn has_logged(&self, what: &str) {
+        let began = Instant::now();
+        while !self.log().contains(what) {
+            assert!(began.elapsed() < Duration::from_secs(20), "no line says {what:?}:\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     pub fn pid(&self) -> u32 {
         self.child.as_ref().unwrap().id()
     }
