@@ -4095,6 +4095,11 @@ export interface components {
         Plan: {
             /** @description What was asked, in words: `delete volume p/v`. */
             action: string;
+            /**
+             * Format: uint64
+             * @description What would come from the other site, at most, in bytes: what the source occupies. Null where nothing does, or it is unknown.
+             */
+            brings_bytes?: number | null;
             /** @description What stays as a side branch, and how to open it; null if nothing has to. */
             kept_as?: string | null;
             /**
@@ -4131,6 +4136,11 @@ export interface components {
             lost_seconds?: number | null;
             /** @description Why it would be refused as things stand, if so. */
             refused?: string | null;
+            /**
+             * Format: uint64
+             * @description Room for it in the pool, in bytes; null where it is unknown.
+             */
+            room_bytes?: number | null;
             /** @description What would happen, a sentence each. */
             would: string[];
         };
@@ -7098,7 +7108,10 @@ export interface operations {
     };
     mirrors_initialize: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Only say what would happen. */
+                plan?: boolean;
+            };
             header?: never;
             path: {
                 /** @description The pool's name. */
@@ -7120,7 +7133,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Operation"];
+                    "application/json": components["schemas"]["Outcome_Operation"];
                 };
             };
             /** @description It failed. */

@@ -36,6 +36,12 @@ pub struct Plan {
     /// The span of time that the side branch holds, seconds.
     #[serde(default)]
     pub kept_seconds: Option<f64>,
+    /// What would come from the other site, at most, in bytes: what the source occupies. Null where nothing does, or it is unknown.
+    #[serde(default)]
+    pub brings_bytes: Option<u64>,
+    /// Room for it in the pool, in bytes; null where it is unknown.
+    #[serde(default)]
+    pub room_bytes: Option<u64>,
     /// Why it would be refused as things stand, if so.
     pub refused: Option<String>,
 }

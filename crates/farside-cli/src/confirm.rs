@@ -80,6 +80,10 @@ pub fn describe(plan: &Plan) -> String {
     for line in &plan.would {
         text += &format!("  would: {line}\n");
     }
+    if let Some(brings) = plan.brings_bytes {
+        let room = plan.room_bytes.map(|room| format!("; the pool has room for {}", size(room)));
+        text += &format!("  comes: up to {}{}\n", size(brings), room.unwrap_or_default());
+    }
     for line in &plan.lost {
         text += &format!("  lost:  {line}\n");
     }

@@ -54,6 +54,22 @@ fn a_script_can_run_twice() {
     let made = b.json("mirror create a:p/v q/v");
     assert_eq!(made["first_copy_bytes"], 2 << 20, "{made}");
     assert!(made["room_bytes"].as_u64().unwrap() > 2 << 20, "{made}");
+    let plan = b.json("mirror initialize q/v --plan");
+    assert_eq!(
+        (&plan["brings_bytes"], &plan["refused"]),
+        (&(2_u64 << 20).into(), &serde_json::Value::Null),
+        "{plan}"
+    );
+    assert_eq!(plan["room_bytes"], made["room_bytes"], "{plan}");
+    let said = b.ok("mirror initialize q/v --plan");
+    assert!(said.contains("comes: up to 2.0 MiB; the pool has room for"), "{said}");
+    assert_eq!(b.json("mirror status q/v")[0]["state"], "uninitialized");
+    b.ok("mirror initialize q/v");
+    let said = b.ok("mirror initialize q/v --plan");
+    assert!(
+        said.contains("would be refused now: q/v has its first copy; farside mirror update q/v"),
+        "{said}"
+    );
     assert!(b.ok("mirror initialize q/w --if-absent").contains("q/w holds"));
     assert_eq!(b.json("mirror initialize q/w --if-absent")["existed"], true);
     let address = b.json("peer status a")["address"].as_str().unwrap().to_owned();

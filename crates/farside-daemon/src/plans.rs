@@ -462,6 +462,28 @@ pub(crate) fn resync(facts: &ResyncFacts<'_>) -> Plan {
     plan
 }
 
+/// `mirror initialize`. `source` as `SITE:POOL/VOL`; what comes and the room for it are in fields.
+pub(crate) fn initialize(
+    volume: &VolumeName,
+    source: &str,
+    brings_bytes: Option<u64>,
+    room_bytes: Option<u64>,
+) -> Plan {
+    let mut plan = plan(format!("make the first copy of {source} into {volume}"));
+    plan.would.push(format!("a snapshot is taken of {source}, and all it holds comes here; its hosts go on"));
+    plan.would.push(format!(
+        "{volume} shows nothing until the copy is whole; one that is cut goes on where it was"
+    ));
+    let lacks = brings_bytes.zip(room_bytes).is_some_and(|(brings, room)| brings > room);
+    if lacks {
+        plan.would.push(format!(
+            "what does not fit is refused, and what has come by then waits for more room: farside pool grow {}",
+            volume.pool
+        ));
+    }
+    Plan { brings_bytes, room_bytes, ..plan }
+}
+
 /// `mirror swap`.
 pub(crate) fn swap(volume: &VolumeName, source: &str, lag_seconds: Option<f64>) -> Plan {
     let mut plan = plan(format!("swap {volume} and {source}"));

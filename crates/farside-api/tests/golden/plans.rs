@@ -55,12 +55,14 @@ fn a_check_a_plan_and_an_operation() {
             kept_blocks: Some(2),
             kept_bytes: Some(8192),
             kept_seconds: Some(1.5),
+            brings_bytes: Some(12_288),
+            room_bytes: None,
             refused: None,
         },
         json!({
             "action": "roll p/v back", "would": ["w"], "lost": [], "lost_blocks": 0, "lost_bytes": 0,
             "lost_seconds": 0.0, "kept_as": "p/v@rescue-1", "kept_blocks": 2, "kept_bytes": 8192,
-            "kept_seconds": 1.5, "refused": null
+            "kept_seconds": 1.5, "brings_bytes": 12_288, "room_bytes": null, "refused": null
         }),
     );
     let old: Plan =

@@ -77,7 +77,9 @@ pub enum Mirror {
         link: Link,
     },
     /// Make the first copy
-    #[command(after_help = "Example:\n  farside mirror initialize q/db")]
+    #[command(
+        after_help = "Examples:\n  farside mirror initialize q/db --plan\n  farside mirror initialize q/db"
+    )]
     #[command(aliases = ["init", "initialise"])]
     Initialize {
         /// Volume, wait.
@@ -86,6 +88,9 @@ pub enum Mirror {
         /// Succeed if the first copy is there
         #[arg(long)]
         if_absent: bool,
+        /// Print what would come and the room for it, and change nothing
+        #[arg(long, conflicts_with = "if_absent")]
+        plan: bool,
     },
     /// Bring the replica up to the source's state of this moment
     #[command(after_help = "Examples:\n  farside mirror update q/db\n  farside mirror update q/db --no-wait")]

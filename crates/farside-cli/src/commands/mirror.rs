@@ -69,7 +69,12 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
             let mirror: Mirror = context.client.post(&path(&volume, "set"), &request).await?;
             context.show(&mirror, |m| answers::set(m, &request));
         }
-        Verb::Initialize { transfer: arguments, if_absent } => {
+        Verb::Initialize { transfer: arguments, plan: true, .. } => {
+            let request = StartTransfer { timeout_seconds: None };
+            start(&context, "initialize", &arguments, &request, Destructive { plan: true, yes: false })
+                .await?;
+        }
+        Verb::Initialize { transfer: arguments, if_absent, plan: false } => {
             if if_absent && is_copied(&context, &arguments.volume).await? {
                 let text = format!("the first copy of {} is there\n", arguments.volume);
                 context.show(&serde_json::json!({ "existed": true }), |_| text);

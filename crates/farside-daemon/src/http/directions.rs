@@ -27,7 +27,7 @@ use crate::site::Site;
 use crate::{peers, schedules};
 
 /// How long a plan waits for a session to ask the peer for the common base: long enough to dial once.
-const PLAN_PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const PLAN_PATIENCE: Duration = Duration::from_secs(5);
 
 pub(super) fn routes() -> Routes {
     OpenApiRouter::new().routes(routes!(break_off)).routes(routes!(resync)).routes(routes!(swap))

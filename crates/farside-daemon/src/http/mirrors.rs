@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::{Path, State};
 use farside_api::{
     CreateMirror, ErrorBody, ErrorCode, Mirror, MirrorDestination, MirrorState, Operation, OperationKind,
-    Role, SetMirror, SetMirrorLink, StartTransfer, TransferRecord, Uuid,
+    Plan, Role, SetMirror, SetMirrorLink, StartTransfer, TransferRecord, Uuid,
 };
 use farside_engine::VolumeName;
 use farside_link::{Priority, Window};
@@ -18,6 +18,7 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use super::directions::PLAN_PATIENCE;
 use super::error::{ApiError, Body, Query};
 use super::handler::{Answer, Routes, Shared};
 use super::likeness::{self, WantedMirror};
@@ -314,15 +315,47 @@ fn options_after(before: MirrorOptions, request: Option<SetMirrorLink>) -> Resul
 #[utoipa::path(
     post,
     path = "/mirrors/{pool}/{volume}/initialize",
+    params(Planned),
     request_body = StartTransfer,
-    responses((status = 200, body = Operation))
+    responses((status = 200, body = Outcome<Operation>))
 )]
 async fn initialize(
     State(site): Shared,
     Path((pool, volume)): OneMirror,
+    Query(planned): Query<Planned>,
     Body(request): Body<StartTransfer>,
-) -> Answer<Operation> {
-    transfer(&site, name_of(pool, volume)?, OperationKind::Initialize, request).await
+) -> Answered<Operation> {
+    let volume = name_of(pool, volume)?;
+    if planned.plan {
+        return plan_first_copy(&site, &volume).await.map(Outcome::Plan);
+    }
+    let Json(started) = transfer(&site, volume, OperationKind::Initialize, request).await?;
+    Ok(Outcome::Done(started))
+}
+
+/// What the first copy would bring, and the room for it.
+async fn plan_first_copy(site: &Site, volume: &VolumeName) -> Result<Plan, ApiError> {
+    let mirror = site.mirrors.awake(volume)?;
+    let document = site.mirrors.document(&mirror.status(), site.clock.now());
+    let refused = match document.state {
+        MirrorState::BrokenOff => {
+            Some(format!("{volume} is broken off; farside mirror resync {volume} makes it a replica again"))
+        }
+        _ if document.current_snapshot.is_some() => {
+            Some(format!("{volume} has its first copy; farside mirror update {volume} brings what is new"))
+        }
+        _ => None,
+    };
+    let destination = site.mirrors.destination(&volume.pool)?;
+    let (brings, refused) = match refused {
+        Some(_) => (None, refused),
+        None => match destination.first_copy_bytes(volume, PLAN_PATIENCE).await {
+            Ok(bytes) => (bytes, None),
+            Err(error) => (None, Some(error.into_error_body().message)),
+        },
+    };
+    let room = site.mirrors.staging_room(volume).await;
+    Ok(Plan { refused, ..plans::initialize(volume, &document.source, brings, room) })
 }
 
 /// Starts an update.

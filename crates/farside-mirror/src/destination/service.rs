@@ -327,6 +327,18 @@ impl Destination {
         (is_it && mirror.status().state != State::BrokenOff).then_some(mirror)
     }
 
+    /// What the first copy into `volume` brings at most, bytes: what its source occupies. Asks the source, for which it waits for
+    /// at most `link_wait`; None of a source that cannot tell.
+    pub async fn first_copy_bytes(
+        &self,
+        volume: &VolumeName,
+        link_wait: Duration,
+    ) -> Result<Option<u64>, MirrorError> {
+        let Relationship { id, peer, source, destination, .. } = self.mirror(volume)?.status().relationship;
+        let (_, _, bytes) = self.describe(id, peer, &source, &destination, link_wait).await?;
+        Ok(bytes)
+    }
+
     async fn describe(
         &self,
         id: Uuid,
