@@ -61,8 +61,10 @@ fn report(error: &ErrorBody, json: bool) -> ExitCode {
 fn usage_error(error: &clap::Error) -> ExitCode {
     if error.use_stderr() && std::env::args_os().any(|argument| argument == "--json") {
         let text = error.render().to_string();
-        let mut lines = text.lines().map(|line| line.trim_start_matches("error: "));
-        let message = lines.next().unwrap_or("wrong usage").to_owned();
+        let lines = text.lines().map(|line| line.trim_start_matches("error: ").trim());
+        // What is missing stands in lines of its own, up to the tips and the usage.
+        let lines: Vec<&str> = lines.take_while(|line| !line.is_empty()).collect();
+        let message = lines.join(" ");
         output::json(&ErrorDocument {
             error: ErrorBody::new(ErrorCode::WrongUsage, message).hint("see farside --help"),
         });

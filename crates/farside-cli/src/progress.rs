@@ -33,7 +33,18 @@ pub async fn watch(client: &Client, mut operation: Operation) -> Result<Operatio
             break Ok(operation);
         }
         display.show(&operation);
-        tokio::time::sleep(pause(begun.elapsed())).await;
+        tokio::select! {
+            () = tokio::time::sleep(pause(begun.elapsed())) => {}
+            Ok(()) = tokio::signal::ctrl_c() => {
+                display.bar.finish_and_clear();
+                eprintln!(
+                    "farside: this command ends, and what it began goes on: farside mirror wait {0} waits for it, farside mirror \
+                     abort {0} ends it",
+                    operation.volume
+                );
+                std::process::exit(INTERRUPTED);
+            }
+        }
         match client.get(&["operations", &operation.id.to_string()]).await {
             Ok(newer) => operation = newer,
             Err(error) if error.code == ErrorCode::DaemonUnreachable => {
@@ -48,6 +59,9 @@ pub async fn watch(client: &Client, mut operation: Operation) -> Result<Operatio
     display.bar.finish_and_clear();
     ended
 }
+
+/// What shells say of a command that SIGINT ended.
+const INTERRUPTED: i32 = 130;
 
 /// What is on the screen.
 struct Display {

@@ -32,6 +32,10 @@ impl Failure for StateError {
 /// What whoever asked for such a file is told.
 const FILE_TOO_LARGE: &str = "the file system there takes no file of that size";
 
+/// What the unit refuses looks as if the file system or its rights did.
+const OF_THE_UNIT: &str = "Under its systemd unit farsided writes below /var/lib/farside only: systemctl edit farsided, and under \
+                           [Service] ReadWritePaths=DIRECTORY";
+
 impl Failure for DeviceError {
     fn into_error_body(self) -> ErrorBody {
         let message = self.to_string();
@@ -52,14 +56,16 @@ impl Failure for DeviceError {
                         None => error,
                     }
                 }
-                std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => {
+                std::io::ErrorKind::PermissionDenied => {
                     ErrorBody::new(ErrorCode::Failed, message).hint(format!(
-                        "farsided runs as user {}, who may not. Its systemd unit lets it write below /var/lib/farside \
-                         only: systemctl edit farsided, and under [Service] ReadWritePaths=DIRECTORY, or of a device \
+                        "farsided runs as user {}: chown the file, device or directory to it. {OF_THE_UNIT}, or of a device \
                          DeviceAllow=DEVICE rw",
                         rustix::process::geteuid().as_raw()
                     ))
                 }
+                std::io::ErrorKind::ReadOnlyFilesystem => ErrorBody::new(ErrorCode::Failed, message).hint(
+                    format!("is it mounted read-only (findmnt)? {OF_THE_UNIT}"),
+                ),
                 std::io::ErrorKind::AlreadyExists => ErrorBody::new(ErrorCode::Exists, message)
                     .hint("name a file that does not exist; farside pool import takes over an existing pool"),
                 std::io::ErrorKind::FileTooLarge => {
@@ -69,6 +75,10 @@ impl Failure for DeviceError {
             },
             DeviceError::Io { ref source, .. } if source.kind() == std::io::ErrorKind::FileTooLarge => {
                 ErrorBody::new(ErrorCode::Refused, message).hint(FILE_TOO_LARGE)
+            }
+            DeviceError::Io { ref source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
+                ErrorBody::new(ErrorCode::NoSpace, message)
+                    .hint("the file system there is full (df): make room, or put the pool elsewhere")
             }
             DeviceError::Io { .. } | DeviceError::OutOfRange { .. } => {
                 ErrorBody::new(ErrorCode::Failed, message)

@@ -519,9 +519,10 @@ fn check_size_for(path: &Path, size_bytes: Option<u64>) -> Result<(), ErrorBody>
             "{} is not a raw device; give the size of the file with --size",
             path.display()
         ))),
-        (false, Some(size)) if size == 0 || !size.is_multiple_of(BLOCK_BYTES as u64) => {
-            Err(wrong(format!("{size} bytes are not a multiple of {BLOCK_BYTES}")))
-        }
+        (false, Some(0)) => Err(wrong(String::from("a pool of 0 bytes holds nothing"))),
+        (false, Some(size)) if !size.is_multiple_of(BLOCK_BYTES as u64) => Err(wrong(format!(
+            "{size} bytes are not a multiple of {BLOCK_BYTES}; a size without a unit is in bytes: {size}G is gibibytes"
+        ))),
         (false, Some(_)) => Ok(()),
     }
 }

@@ -1,6 +1,7 @@
 //! Which file systems one machine alone has.
 
 use std::fs::File;
+use std::path::Path;
 
 /// Magic numbers of file systems that one kernel alone mounts, and on which a file has one inode: ext2 to ext4, XFS, btrfs,
 /// F2FS, ZFS, bcachefs, tmpfs, ramfs. Not an overlay: what lies below it can be opened beside it.
@@ -14,9 +15,23 @@ pub(crate) fn is_local(file: &File) -> bool {
     rustix::fs::fstatfs(file).is_ok_and(|found| LOCAL.contains(&(found.f_type as u32)))
 }
 
+/// How much room the file system has on which a file at `path` lies, or would be made, bytes: what is left for who is not root.
+/// None if it cannot be asked.
+pub fn free_bytes_at(path: &Path) -> Option<u64> {
+    let found = [path, path.parent()?].into_iter().find_map(|at| rustix::fs::statvfs(at).ok())?;
+    found.f_bavail.checked_mul(found.f_frsize)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn room_is_told_of_files_that_are_not_there_yet() {
+        let directory = tempfile::tempdir().unwrap();
+        assert!(free_bytes_at(&directory.path().join("x")).is_some_and(|free| free > 0));
+        assert_eq!(free_bytes_at(&directory.path().join("x/y")), None);
+    }
 
     #[test]
     fn a_file_system_that_the_kernel_makes_up_is_not_local() {

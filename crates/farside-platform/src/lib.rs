@@ -38,6 +38,7 @@ pub use block::{BLOCK_BYTES, Block, BlockBuffer};
 pub use clock::{Clock, ManualClock, SystemClock, Timestamp};
 pub use cores::{Cores, ManualCores, SystemCores};
 pub use device::{BlockDevice, DeviceError, FileDevice};
+pub use file_system::free_bytes_at;
 pub use histogram::Histogram;
 pub use log_output::{LogOutput, LostLines};
 pub use process::{

@@ -25,9 +25,9 @@ pub enum Mirror {
         source: PeerVolumeName,
         /// POOL/VOL here
         destination: VolumeName,
-        /// Interval of the updates
-        #[arg(long, value_name = "DURATION", value_parser = parse_duration, conflicts_with = "schedule")]
-        every: Option<Duration>,
+        /// Interval of the updates, or off
+        #[arg(long, value_name = "DURATION", value_parser = parse_every, conflicts_with = "schedule")]
+        every: Option<Every>,
         /// Update by a timetable.
         #[command(flatten)]
         timetable: Timetable,
@@ -64,7 +64,6 @@ pub enum Mirror {
         volume: VolumeName,
         /// Interval of the updates, or off
         #[arg(long, value_name = "DURATION", value_parser = parse_every, conflicts_with = "schedule")]
-        #[arg(required_unless_present_any = ["schedule", "rpo", "keep", "group", "throttle", "window", "priority", "path"])]
         every: Option<Every>,
         /// Update by a timetable.
         #[command(flatten)]

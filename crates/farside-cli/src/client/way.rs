@@ -64,7 +64,8 @@ impl Way {
     pub(super) fn advice(&self, is_forbidden: bool) -> &'static str {
         match self {
             Way::Socket(_) if is_forbidden => {
-                "the socket is for root and the group farside: is your user in it (id)? usermod -aG farside USER, then log in anew"
+                "the socket is for root, and where farsided runs by its unit for the group farside: is your user in it (id)? usermod -aG \
+                 farside USER, then log in anew. A farsided that was started by hand answers who started it"
             }
             Way::Socket(_) => {
                 "is farsided running? name its directory with --data-dir DIR, or its socket with --socket PATH or FARSIDE_SOCKET"

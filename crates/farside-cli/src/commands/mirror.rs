@@ -38,7 +38,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
                 if_absent,
                 source: source.to_string(),
                 destination: destination.to_string(),
-                every_seconds: every.map(|d| d.as_secs_f64()),
+                every_seconds: every.map(Every::seconds),
                 no_reverse,
                 schedule: timetable.schedule,
                 time_zone: timetable.time_zone,
@@ -66,6 +66,13 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
                 group: policy.group.map(|group| if group == "none" { String::new() } else { group }),
                 link: link.request(),
             };
+            if request == SetMirror::default() {
+                return Err(ErrorBody::new(ErrorCode::WrongUsage, "nothing to change")
+                    .hint(
+                        "give --every, --schedule, --rpo, --keep, --group, --throttle, --window, --priority or --path",
+                    )
+                    .into());
+            }
             let mirror: Mirror = context.client.post(&path(&volume, "set"), &request).await?;
             context.show(&mirror, |m| answers::set(m, &request));
         }
@@ -79,7 +86,11 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
                 let text = format!("the first copy of {} is there\n", arguments.volume);
                 context.show(&serde_json::json!({ "existed": true }), |_| text);
             } else {
-                transfer(&context, "initialize", arguments).await?;
+                let there = if_absent.then_some(false);
+                let request = StartTransfer { timeout_seconds: Some(arguments.timeout.as_secs_f64()) };
+                let at = path(&arguments.volume, "initialize");
+                let started: Operation = context.client.post(&at, &request).await?;
+                follow(&context, "initialize", arguments.no_wait, there, started).await?;
             }
         }
         Verb::Update(arguments) => transfer(&context, "update", arguments).await?,
@@ -89,7 +100,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
             match all.into_iter().next_back() {
                 Some(last) => {
                     let verb = name_of(&last.kind);
-                    follow(&context, &verb, false, last).await?;
+                    follow(&context, &verb, false, None, last).await?;
                 }
                 None => until_at_rest(&context, &name).await?,
             }
@@ -314,7 +325,7 @@ async fn is_copied(context: &Context, volume: &VolumeName) -> Result<bool, Error
 async fn transfer(context: &Context, verb: &str, arguments: TransferArguments) -> Result<(), ErrorBody> {
     let request = StartTransfer { timeout_seconds: Some(arguments.timeout.as_secs_f64()) };
     let started: Operation = context.client.post(&path(&arguments.volume, verb), &request).await?;
-    follow(context, verb, arguments.no_wait, started).await
+    follow(context, verb, arguments.no_wait, None, started).await
 }
 
 /// The same for one that is planned and asked about first.
@@ -333,14 +344,21 @@ async fn start(
         impact: Impact::Service,
     };
     match carry_out::<Operation>(&context.client, request, destructive, context.json).await? {
-        Some(started) => follow(context, verb, arguments.no_wait, started).await,
+        Some(started) => follow(context, verb, arguments.no_wait, None, started).await,
         None => Ok(()),
     }
 }
 
-async fn follow(context: &Context, verb: &str, no_wait: bool, started: Operation) -> Result<(), ErrorBody> {
+/// Stays until an operation ends, and shows it. `there`: what `--if-absent` says of what was there before, if it was given.
+async fn follow(
+    context: &Context,
+    verb: &str,
+    no_wait: bool,
+    there: Option<bool>,
+    started: Operation,
+) -> Result<(), ErrorBody> {
     if no_wait {
-        context.show(&started, |o| {
+        present::show(context, there, &started, verb, |o| {
             format!(
                 "started; farside mirror wait {} waits for it, farside mirror status shows its progress\n",
                 o.volume
@@ -353,7 +371,7 @@ async fn follow(context: &Context, verb: &str, no_wait: bool, started: Operation
         let unknown = || ErrorBody::new(ErrorCode::Failed, format!("the {verb} of {} failed", ended.volume));
         return Err(ended.error.clone().unwrap_or_else(unknown));
     }
-    context.show(&ended, outcome);
+    present::show(context, there, &ended, verb, outcome);
     Ok(())
 }
 

@@ -31,7 +31,8 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
             if let Some(pool) = carry_out::<Pool>(&context.client, request, destructive, context.json).await?
             {
                 present::show(&context, there, &pool, &format!("pool {}", pool.name), |pool| {
-                    format!("pool {} created in {}\n", pool.name, pool.path)
+                    let warning = pool.warning.iter().map(|warning| format!("warning: {warning}\n"));
+                    format!("pool {} created in {}\n{}", pool.name, pool.path, warning.collect::<String>())
                 });
             }
         }

@@ -1,6 +1,7 @@
 //! `/pools`.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::Json;
@@ -10,6 +11,7 @@ use farside_api::{
 };
 
 use farside_engine::VolumeName;
+use farside_platform::free_bytes_at;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use uuid::Uuid;
@@ -150,10 +152,12 @@ async fn create(
     if planned.plan {
         let at = path.clone();
         let found = site.blocking.run(move || Pools::found_at(&at)).await?;
-        let plan = plans::create_pool(&name, &path, &found, overwrite);
+        let mut plan = plans::create_pool(&name, &path, &found, overwrite);
+        plan.would.extend(thin(&site, &path, size_bytes).await);
         let refused = plan.refused.or_else(|| site.pools.would_not_make(&name, &path, size_bytes));
         return Ok(Outcome::Plan(Plan { refused, ..plan }));
     }
+    let thin = thin(&site, &path, size_bytes).await;
     let (pools, pool_name, pool_path) = (Arc::clone(&site.pools), name.clone(), path.clone());
     let made = move || pools.create(&pool_name, &pool_path, size_bytes, overwrite);
     let pool = site.blocking.run(made).await?;
@@ -166,7 +170,26 @@ async fn create(
         return Err(error.into());
     }
     tracing::info!(pool = row.name, id = %pool.status().id, path = row.path, "pool made");
-    Ok(Outcome::Done(site.pools.status(&row.name)?))
+    let made = site.pools.status(&row.name)?;
+    Ok(Outcome::Done(Pool { warning: made.warning.or(thin), ..made }))
+}
+
+/// What to know of a file that is larger than the room there is for it: it takes its room as it fills.
+async fn thin(site: &Site, path: &str, size_bytes: Option<u64>) -> Option<String> {
+    let (at, size) = (PathBuf::from(path), size_bytes?);
+    let free = site.blocking.run(move || Ok::<_, ErrorBody>(free_bytes_at(&at))).await.ok()??;
+    (free < size).then(|| {
+        format!(
+            "the file system of {path} has {:.1} GiB free, and the pool may take {:.1}: when that file system is full, writes to the \
+             pool fail, whatever room the pool says it has",
+            gibibytes(free),
+            gibibytes(size)
+        )
+    })
+}
+
+fn gibibytes(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 30)
 }
 
 /// Opens a pool again.

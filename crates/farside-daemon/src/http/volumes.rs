@@ -165,6 +165,9 @@ async fn resize(
         .hint("resize the source; the next update brings the new size")
         .into());
     }
+    if let Some(busy) = plans::busy(&name, &site.exports.writers(&name)).filter(|_| shrinks) {
+        return Err(ErrorBody::new(ErrorCode::Refused, busy).into());
+    }
     let pool = site.pools.get(&name.pool)?;
     let volume = name.volume.clone();
     site.blocking.run(move || pool.resize_volume(&volume, request.size_bytes)).await?;
@@ -187,6 +190,12 @@ async fn set_limits(
 ) -> Answer<Volume> {
     let name = name_of(pool, volume)?;
     let size_bytes = look(&site, &name)?.size_bytes;
+    if let Some(to) =
+        request.autogrow.map(|autogrow| autogrow.to_bytes).filter(|to| (1..size_bytes).contains(to))
+    {
+        let message = format!("{name} has {size_bytes} bytes already: it cannot grow by itself to {to}");
+        return Err(ErrorBody::new(ErrorCode::WrongUsage, message).into());
+    }
     let pool = site.pools.get(&name.pool)?;
     let volume = name.volume.clone();
     let limits = site
