@@ -41,8 +41,9 @@ pub enum EngineError {
     Invalid(String),
     /// The pool has no room.
     #[error(
-        "pool {pool} is full: the next piece needs {needed_bytes} bytes, {available_bytes} are available for this; what hosts see is unchanged. \
-         To make room: farside pool grow {pool} --size …, or farside snapshot delete"
+        "pool {pool} is full: the next piece of what comes needs {needed_bytes} bytes, and {available_bytes} are available for this; more may \
+         follow (farside mirror initialize --plan says how much a first copy brings). What hosts see is unchanged, and what has come \
+         stays for the next try. To make room: farside pool grow {pool} --size …, or delete snapshots that nobody needs"
     )]
     NoSpace {
         /// The pool.

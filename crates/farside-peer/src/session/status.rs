@@ -131,8 +131,12 @@ impl Session {
         }
         let trouble = control.trouble.lock().clone();
         Some(trouble.unwrap_or_else(|| {
-            let dials = if self.info.dialled.is_some() { "it is dialled" } else { "the peer has to dial" };
-            format!("all connections have ended; {dials} again")
+            let dials = if self.info.dialled.is_some() {
+                "it is dialled again"
+            } else {
+                "it may dial again, and is dialled if it does not"
+            };
+            format!("all connections have ended; {dials}")
         }))
     }
 }
