@@ -35,13 +35,28 @@ pub struct Pace {
 pub struct Forecast {
     /// Between two updates.
     pub period: Duration,
-    /// How long the next one will take.
+    /// How long the next one will take, its wait included.
     pub takes: Duration,
+    /// Of that, for a session and for its turn.
+    pub waits: Duration,
     /// How old the data will be at most; none if it falls behind more and more.
     pub lag: Option<Duration>,
 }
 
 impl Forecast {
+    /// The same where a turn comes after `line` at the earliest: what others bring shows in the line before it shows in a mirror's own
+    /// updates.
+    #[must_use]
+    pub fn behind(self, line: Duration) -> Forecast {
+        let longer = line.saturating_sub(self.waits);
+        Forecast {
+            takes: self.takes.saturating_add(longer),
+            waits: self.waits.max(line),
+            lag: self.lag.map(|lag| lag.saturating_add(longer)),
+            ..self
+        }
+    }
+
     /// Whether the data stays within `objective`.
     pub fn meets(&self, objective: Duration) -> bool {
         self.lag.is_some_and(|lag| lag <= objective)
@@ -62,8 +77,9 @@ impl Pace {
         self.updates.push_back(update);
     }
 
-    /// What an update takes whatever it brings, its wait included, and how much longer it takes for each second of its period.
-    fn figures(&self) -> (Duration, f64) {
+    /// What an update takes whatever it brings, how long it waits before that, and how much longer it takes for each second of its
+    /// period.
+    fn figures(&self) -> (Duration, Duration, f64) {
         // The third quartile: one update that was held up does not change everything, a load that lasts does.
         let slow_at = self.updates.len() * 3 / 4;
         let fixed = self.updates.iter().map(|u| u.took).min().unwrap_or_default();
@@ -75,12 +91,13 @@ impl Pace {
         let mut waits: Vec<Duration> = self.updates.iter().map(|u| u.waited).collect();
         waits.sort_unstable();
         let wait = waits.get(slow_at).copied().unwrap_or_default();
-        (fixed.saturating_add(wait), slopes.get(slow_at).copied().unwrap_or(0.0))
+        (fixed, wait, slopes.get(slow_at).copied().unwrap_or(0.0))
     }
 
     /// What comes of an objective.
     pub fn forecast(&self, objective: Duration) -> Forecast {
-        let (fixed, slope) = self.figures();
+        let (work, waits, slope) = self.figures();
+        let fixed = work.saturating_add(waits);
         let takes = |period: f64| fixed.as_secs_f64() + slope * period;
         let margin = if self.is_known() { OBJECTIVE_MARGIN } else { OBJECTIVE_MARGIN_UNKNOWN };
         let aim = objective.as_secs_f64() * (1.0 - margin);
@@ -91,12 +108,12 @@ impl Pace {
             false if slope < 1.0 => (fixed.as_secs_f64() / (1.0 - slope)).max(EVERY_MIN.as_secs_f64()),
             false => {
                 let takes = Duration::try_from_secs_f64(takes(wanted)).unwrap_or(Duration::MAX);
-                return Forecast { period: takes, takes, lag: None };
+                return Forecast { period: takes, takes, waits, lag: None };
             }
         };
         let seconds = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
         let (period, takes) = (seconds(period), seconds(takes(period)));
-        Forecast { period, takes, lag: Some(period.saturating_add(takes)) }
+        Forecast { period, takes, waits, lag: Some(period.saturating_add(takes)) }
     }
 }
 
@@ -105,22 +122,37 @@ pub fn begins_at(objective: Duration, pace: &Pace, taken: Duration) -> Duration 
     taken.saturating_add(pace.forecast(objective).period)
 }
 
+/// By these words it is known in a longer reason.
+pub const NOT_MET: &str = "will not be met";
+
 /// What keeps an objective from being met, in words; none if it is met.
 pub fn shortfall(objective: Duration, pace: &Pace) -> Option<String> {
-    let forecast = pace.forecast(objective);
-    if !pace.is_known() || forecast.meets(objective) {
+    pace.is_known().then(|| shortfall_of(objective, &pace.forecast(objective)))?
+}
+
+/// The same of a forecast.
+pub fn shortfall_of(objective: Duration, forecast: &Forecast) -> Option<String> {
+    if forecast.meets(objective) {
         return None;
     }
     let seconds = |time: Duration| format!("{:.0} s", time.as_secs_f64().max(1.0));
     let what = match forecast.lag {
+        Some(lag) if forecast.waits > forecast.takes / 2 => format!(
+            "the objective of {} {NOT_MET}: the data will be up to {} old, as updates take {}, and for {} of it they wait for \
+             their turn",
+            seconds(objective),
+            seconds(lag),
+            seconds(forecast.takes),
+            seconds(forecast.waits)
+        ),
         Some(lag) => format!(
-            "the objective of {} will not be met: with updates one after the other the data will be up to {} old, as they take {}",
+            "the objective of {} {NOT_MET}: with updates one after the other the data will be up to {} old, as they take {}",
             seconds(objective),
             seconds(lag),
             seconds(forecast.takes)
         ),
         None => format!(
-            "the objective of {} will not be met, and the mirror falls behind more and more: updates take {} and bring what \
+            "the objective of {} {NOT_MET}, and the mirror falls behind more and more: updates take {} and bring what \
              changes in less",
             seconds(objective),
             seconds(forecast.takes)
@@ -184,6 +216,18 @@ mod tests {
         let hopeless = pace(&[(0.001, 1.0), (10.0, 16.0), (20.0, 31.0), (30.0, 46.0)]);
         assert_eq!(hopeless.forecast(s(30.0)).lag, None);
         assert!(shortfall(s(30.0), &hopeless).unwrap().contains("more and more"));
+    }
+
+    #[test]
+    fn a_line_that_gets_long_shows_before_a_mirrors_own_updates_do() {
+        let forecast = pace(&[(50.0, 2.0); 8]).forecast(s(60.0));
+        assert!(forecast.meets(s(60.0)) && forecast.behind(Duration::ZERO) == forecast);
+        let behind = forecast.behind(s(40.0));
+        assert_eq!(behind.takes, forecast.takes + s(40.0));
+        let said = shortfall_of(s(60.0), &behind).unwrap();
+        assert!(said.contains(NOT_MET) && said.contains("for 40 s of it they wait for their turn"), "{said}");
+        // What a mirror has waited for before is no news.
+        assert_eq!(behind.behind(s(40.0)), behind);
     }
 
     #[test]

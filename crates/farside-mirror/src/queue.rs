@@ -6,6 +6,7 @@
 pub(crate) mod line;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use jiff::SignedDuration;
 use tokio::sync::Notify;
@@ -100,7 +101,7 @@ impl Inner {
 
     fn leave(&self, ticket: Ticket) {
         let mut seats = self.seats();
-        seats.line.leave(ticket);
+        seats.line.end(ticket, self.began.elapsed());
         seats.told.retain(|(of, _)| *of != ticket);
         self.look(&mut seats);
     }
@@ -175,6 +176,11 @@ impl TransferQueue {
         self.inner.look(&mut seats);
     }
 
+    /// How long a transfer of this mirror has to wait for its turn, as things stand.
+    pub(crate) fn wait_of(&self, mirror: Uuid) -> Duration {
+        self.inner.seats().line.wait_of(mirror)
+    }
+
     /// What the transfer of this mirror waits for; none if it is not in line.
     pub(crate) fn before(&self, mirror: Uuid) -> Option<BeforeIt> {
         self.inner.seats().line.before(mirror)
@@ -183,8 +189,6 @@ impl TransferQueue {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use farside_peer::PeerId;
     use tokio::sync::mpsc;
 

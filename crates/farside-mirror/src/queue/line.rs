@@ -8,11 +8,12 @@
 //!   objective goes before a long one, and nobody starves: whatever comes later is due later. A mirror is in line once.
 //! * A first copy lasts long, and may be cut and gone on with at little cost. While somebody waits it gives its place away after
 //!   [`FIRST_COPY_TURN`]; if only other first copies of as busy a peer wait, after [`FIRST_COPY_LONG_TURN`].
+//! * How long whoever comes will wait is known from how long the last updates kept their places ([`Line::wait_of`]).
 //! * While another peer waits, a peer keeps no more than 3/4 of the places: beyond that its updates give way too, but for those that
 //!   a person waits for. A role change is one of them, and hosts stand still meanwhile.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use farside_peer::PeerId;
@@ -50,6 +51,9 @@ pub(crate) struct Claim {
     pub(crate) due: i64,
 }
 
+/// Of how many updates it is remembered how long they kept their places.
+const KEPT_MAX: usize = 32;
+
 #[derive(Clone, Copy, Debug)]
 struct UnderWay {
     ticket: Ticket,
@@ -66,6 +70,8 @@ pub(crate) struct Line {
     /// In the order in which they came.
     waiting: Vec<(Ticket, Claim)>,
     under_way: Vec<UnderWay>,
+    /// How long the last updates kept their places.
+    kept: VecDeque<Duration>,
     /// Which beginning was the last of each peer; of those that are in line or under way.
     began: HashMap<PeerId, u64>,
     beginnings: u64,
@@ -78,6 +84,7 @@ impl Line {
             tickets: 0,
             waiting: Vec::new(),
             under_way: Vec::new(),
+            kept: VecDeque::new(),
             began: HashMap::new(),
             beginnings: 0,
         }
@@ -111,6 +118,29 @@ impl Line {
     pub(crate) fn leave(&mut self, ticket: Ticket) {
         self.waiting.retain(|(of, _)| *of != ticket);
         self.under_way.retain(|u| u.ticket != ticket);
+    }
+
+    /// The same of one that was under way, from which the line learns how long places are kept.
+    pub(crate) fn end(&mut self, ticket: Ticket, now: Duration) {
+        let of = self.under_way.iter().find(|u| u.ticket == ticket && !u.claim.is_first_copy);
+        if let Some(kept) = of.map(|u| now.saturating_sub(u.since)) {
+            if self.kept.len() == KEPT_MAX {
+                self.kept.pop_front();
+            }
+            self.kept.push_back(kept);
+        }
+        self.leave(ticket);
+    }
+
+    /// How long this mirror's transfer will wait for its turn, if it is in line; if not, how long it would if it came now. As others
+    /// of the same peer do that come when it does.
+    pub(crate) fn wait_of(&self, mirror: Uuid) -> Duration {
+        if self.waiting.is_empty() && self.under_way.len() < self.size {
+            return Duration::ZERO;
+        }
+        let before = self.before(mirror).map_or(self.waiting.len(), |before| before.waiting);
+        let kept = self.kept.iter().sum::<Duration>() / u32::try_from(self.kept.len()).unwrap_or(1).max(1);
+        kept.mul_f64((before + 1) as f64 / self.size.max(1) as f64)
     }
 
     /// A person waits for this mirror's transfer from now on.

@@ -22,6 +22,7 @@ use super::rotation;
 use super::status::MirrorStatus;
 use crate::error::{MirrorError, blocking};
 use crate::limits::COMMANDS_MAX;
+use crate::objective::{NOT_MET, shortfall_of};
 use crate::options::MirrorOptions;
 use crate::retention::{self, KeptPoint, Retention};
 use crate::schedule::Schedule;
@@ -99,11 +100,18 @@ impl Mirror {
     /// Its status now.
     pub fn status(&self) -> MirrorStatus {
         let status = self.status.borrow().clone();
-        let in_group = || self.parts.groups.waits_for(status.relationship.id);
-        let why = self.in_line().or_else(in_group).or_else(|| status.why.clone());
-        let before = self.parts.queue.before(status.relationship.id);
-        let queue_position = before.map(|before| before.waiting + 1);
-        MirrorStatus { progress: self.progress.borrow().clone(), why, queue_position, ..status }
+        let id = status.relationship.id;
+        let forecast = status.forecast.map(|forecast| forecast.behind(self.parts.queue.wait_of(id)));
+        let follows = matches!(status.state, State::Mirrored | State::Queued | State::Transferring);
+        let missed = status.objective().zip(forecast.as_ref()).filter(|_| follows);
+        let missed = missed.and_then(|(objective, forecast)| shortfall_of(objective, forecast));
+        let waits = self.in_line().or_else(|| self.parts.groups.waits_for(id));
+        let why = waits.or_else(|| status.why.clone());
+        // The driver says the same by what its own updates have come to.
+        let missed = missed.filter(|_| !why.as_ref().is_some_and(|why| why.contains(NOT_MET)));
+        let why = why.into_iter().chain(missed).reduce(|all, more| format!("{all}; {more}"));
+        let queue_position = self.parts.queue.before(id).map(|before| before.waiting + 1);
+        MirrorStatus { progress: self.progress.borrow().clone(), why, forecast, queue_position, ..status }
     }
 
     /// Who is before its transfer, if that waits for its turn.

@@ -218,3 +218,22 @@ fn nobody_starves_behind_objectives_that_cannot_be_met() {
     let worst = longest.iter().max().unwrap();
     assert!(*worst < 600_000 + 3 * 64_000, "{worst} ms");
 }
+
+#[test]
+fn how_long_one_waits_is_known_from_how_long_places_were_kept() {
+    let mut line = Line::new(2);
+    let second = Duration::from_secs(1);
+    let tickets: Vec<Ticket> = (0..2).map(|mirror| line.come(claim(1, mirror))).collect();
+    begin_all(&mut line, Duration::ZERO);
+    assert_eq!(line.wait_of(Uuid::from_u128(9)), Duration::ZERO, "nobody knows yet");
+    tickets.into_iter().for_each(|ticket| line.end(ticket, 4 * second));
+    assert_eq!(line.wait_of(Uuid::from_u128(9)), Duration::ZERO, "there is a place");
+    for mirror in 10..16 {
+        line.come(claim(1, mirror));
+    }
+    begin_all(&mut line, 4 * second);
+    // Of two under way one ends every two seconds.
+    assert_eq!(line.wait_of(Uuid::from_u128(12)), 2 * second, "it is next");
+    assert_eq!(line.wait_of(Uuid::from_u128(15)), 8 * second);
+    assert_eq!(line.wait_of(Uuid::from_u128(9)), 10 * second, "if it came now");
+}
