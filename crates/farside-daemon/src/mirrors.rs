@@ -289,7 +289,7 @@ impl Mirrors {
     }
 
     /// The mirror of a replica that is to be updated or paused: not a direction that sleeps, of a volume that lives as a source and
-    /// is followed. What can be done about that one is to resync, set or delete it.
+    /// is followed. What can be done about that one is to resync or delete it.
     pub(crate) fn awake(&self, volume: &VolumeName) -> Result<Mirror, ErrorBody> {
         let mirror = self.mirror(volume)?;
         let status = mirror.status();

@@ -216,7 +216,7 @@ async fn set(
     Path((pool, volume)): OneMirror,
     Body(request): Body<SetMirror>,
 ) -> Answer<Mirror> {
-    let mirror = site.mirrors.mirror(&name_of(pool, volume)?)?;
+    let mirror = site.mirrors.awake(&name_of(pool, volume)?)?;
     let schedule = schedules::asked_or_objective(
         request.rpo_seconds,
         request.every_seconds,
@@ -227,18 +227,18 @@ async fn set(
     let group = group(request.group)?;
     let known = mirror.status().relationship;
     check_group(&site, group.as_ref().and_then(Option::as_deref), known.peer, &known.destination)?;
-    let before = mirror.status().relationship.options;
-    let options = options_after(before.clone(), request.link)?;
-    if options != before {
+    let options = options_after(known.options.clone(), request.link)?;
+    // What is as it was asked for stays untouched: a script may ask every few seconds.
+    if options != known.options {
         mirror.set_options(options).await?;
     }
     if let Some(schedule) = schedule {
         mirror.set_schedule(schedule).await?;
     }
-    if let Some(retention) = retention {
+    if let Some(retention) = retention.filter(|retention| *retention != known.retention) {
         mirror.set_retention(retention).await?;
     }
-    if let Some(group) = group {
+    if let Some(group) = group.filter(|group| *group != known.group) {
         mirror.set_group(group).await?;
     }
     Ok(Json(site.mirrors.document(&mirror.status(), site.clock.now())))

@@ -325,6 +325,12 @@ impl Driver {
                 let _ = done.send(result);
             }
             Command::RoleChange(command) => self.change_roles(command).await,
+            // One that is there already goes on: begun anew with every request, an interval would never be over.
+            Command::SetSchedule { schedule, done }
+                if schedule == self.relationship.schedule && !self.relationship.schedule_lost =>
+            {
+                let _ = done.send(Ok(()));
+            }
             Command::SetSchedule { schedule, done } => {
                 let changed = Relationship {
                     schedule: schedule.clone(),

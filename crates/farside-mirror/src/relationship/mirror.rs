@@ -210,7 +210,7 @@ impl Mirror {
         is_done.await.unwrap_or_else(|_| Err(gone()))
     }
 
-    /// Changes the schedule from now on.
+    /// Changes the schedule from now on; the one that is there goes on.
     pub async fn set_schedule(&self, schedule: Schedule) -> Result<(), MirrorError> {
         let (done, is_done) = oneshot::channel();
         self.send(Command::SetSchedule { schedule, done }).await?;
