@@ -169,7 +169,12 @@ async fn create(State(site): Shared, Body(request): Body<CreateMirror>) -> Answe
             options: options.as_ref(),
         };
         likeness::mirror(&there.relationship, &wanted, |peer| peers::name_of(&site.node, peer))?;
-        return Ok(Json(site.mirrors.document(&there, site.clock.now())));
+        let document = site.mirrors.document(&there, site.clock.now());
+        if document.state == MirrorState::BrokenOff {
+            let is_original = site.mirrors.is_followed_by(&destination, &document.source);
+            return Err(likeness::broken_off(&document, is_original).into());
+        }
+        return Ok(Json(document));
     }
     let (schedule, retention) = (schedule.unwrap_or_default(), retention.unwrap_or_default());
     let group = group.flatten();
@@ -390,7 +395,11 @@ async fn transfer(
 ) -> Answer<Operation> {
     let patience = patience(request.timeout_seconds)?;
     let mirror = site.mirrors.awake(&volume)?;
-    let subject = Subject { volume, peer: mirror.status().relationship.peer, kind };
+    let status = mirror.status();
+    if status.state != farside_mirror::State::BrokenOff {
+        site.mirrors.need_peer(&status.relationship)?;
+    }
+    let subject = Subject { volume, peer: status.relationship.peer, kind };
     let accepted = async {
         let asked = match kind {
             OperationKind::Initialize => mirror.initialize(patience).await,

@@ -54,6 +54,8 @@ pub(super) struct Driver {
     /// Whether the pool has been asked what this replica is; it may not be open yet when the driver starts.
     is_probed: bool,
     pub(super) why: Option<String>,
+    /// What it was when the last transfer had waited for a session in vain.
+    session_why: Option<String>,
     /// The pool was set back to before the volume became a replica.
     is_set_back: bool,
     /// See [`Found::forgotten_fence`](super::inspect::Found::forgotten_fence).
@@ -144,6 +146,7 @@ impl Driver {
             state,
             is_probed: false,
             why: None,
+            session_why: None,
             is_set_back: false,
             forgotten_fence: None,
             current: None,
@@ -546,6 +549,7 @@ impl Driver {
             relationship: self.relationship.clone(),
             state: self.state.state(),
             why: self.every_why(),
+            session_why: self.session_why.clone().filter(|why| self.why.as_ref() == Some(why)),
             current: self.current.clone(),
             forecast: self.forecast(),
             queue_position: None,

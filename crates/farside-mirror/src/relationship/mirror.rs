@@ -85,6 +85,7 @@ impl Mirror {
             progress: None,
             source_heard: None,
             source_heard_at: None,
+            session_why: None,
         };
         let (status_tx, status) = watch::channel(status);
         let rate = relationship.options.throttle.rate_at(parts.clock.now());
