@@ -310,6 +310,57 @@ fn sites_fail_over_come_back_and_change_roles() {
     assert_eq!(image(b, "q/v"), image(a, "p/v"));
 }
 
+/// After a change of roles and back the original keeps the other direction: what asks for that is told where its mirror is, and nothing
+/// of it is called wrong, also when hosts have gone on at the other side.
+#[test]
+fn a_direction_that_sleeps_is_neither_changed_nor_called_wrong() {
+    let pair = mirrored("--reverse");
+    let (a, b) = (&pair.a, &pair.b);
+    b.ok("mirror swap q/v --yes");
+    eventually("the former source follows", || status(a, "p/v")["role"] == "destination");
+    a.ok("mirror update p/v");
+    a.ok("mirror swap p/v --yes");
+    eventually("it follows", || status(b, "q/v")["state"] == "mirrored");
+    b.ok("mirror update q/v");
+    let row = |role: &str| {
+        let rows = a.json("mirror status p/v");
+        let found = rows.as_array().unwrap().iter().find(|row| row["role"] == role).cloned();
+        found.unwrap_or_else(|| panic!("no {role}: {rows}"))
+    };
+    let before = row("destination")["schedule"].clone();
+    for arguments in ["set p/v --every 5s", "resume p/v", "swap p/v --yes", "drill p/v"] {
+        let said = a.fails(4, &format!("mirror {arguments}"));
+        assert!(said.contains("p/v is the source here; its replica is b:q/v"), "{arguments}: {said}");
+    }
+    assert_eq!(row("destination")["schedule"], before);
+    let said = a.fails(4, "mirror create b:q/v p/v --if-absent");
+    assert!(said.contains("p/v is the original of b:q/v"), "{said}");
+    let said = a.ok("volume delete p/v --plan");
+    assert!(said.contains("p/v is the original of b:q/v, and the way back is kept here"), "{said}");
+    assert!(said.contains("Besides: p/v is mirrored by b as q/v"), "{said}");
+    let said = a.ok("mirror status --all");
+    assert!(said.contains("sleeps: p/v is the original of b:q/v now"), "{said}");
+    let said = a.ok("peer remove b --plan");
+    assert!(
+        said.contains("b:q/v gets no more updates of p/v") && !said.contains("p/v gets no more"),
+        "{said}"
+    );
+
+    b.ok("mirror break q/v --yes");
+    let again = plan(b, "mirror break q/v");
+    assert!(again["refused"].as_str().unwrap().contains("broken off already"), "{again}");
+    assert_eq!((&again["would"], &again["lost"]), (&json!([]), &json!([])), "{again}");
+    eventually("the source hears of it", || row("source")["overtaken"] != Value::Null);
+    let why = || row("destination")["why"].as_str().unwrap_or_default().to_owned();
+    eventually("the direction sleeps on", || why().contains("was overtaken since"));
+    assert_eq!(row("destination")["source_heard"], Value::Null);
+    let refused = plan(a, "mirror swap p/v")["refused"].as_str().unwrap().to_owned();
+    assert!(refused.contains("p/v is overtaken: b broke off q/v"), "{refused}");
+    assert!(refused.contains("farside mirror resync p/v --from b:q/v"), "{refused}");
+    let said = a.fails(1, "mirror check");
+    assert!(said.contains("p/v is overtaken") && !said.contains("broken off, and nothing"), "{said}");
+}
+
 #[test]
 fn a_fence_keeps_hosts_from_an_overtaken_volume_until_it_is_decided() {
     let mut pair = mirrored("--reverse --fence");

@@ -310,7 +310,67 @@ fn what_was_never_copied_is_empty_and_who_goes_says_what_depended_on_it() {
     assert!(said.contains("peer a removed") && said.contains("q/v"), "{said}");
     let mirror = status(&pair.b, "q/v");
     assert!(mirror["why"].as_str().unwrap().contains("not paired any more"), "{mirror}");
+    let said = pair.b.fails(4, "mirror update q/v");
+    assert!(said.contains("not paired any more") && said.contains("farside peer rekey"), "{said}");
     pair.b.ok("mirror delete q/v");
     let said = pair.b.fails(3, "mirror create a:p/v q/v");
     assert!(said.contains("peer a does not exist"), "{said}");
+}
+
+/// A script that makes sure of an interval every few seconds does not put its mirror off for ever; and where nothing is updated, no answer
+/// says that something is.
+#[test]
+fn what_is_set_again_goes_on_and_what_stands_still_is_not_said_to_be_updated() {
+    let pair = Pair::start();
+    pair.mirror(1 << 20);
+    let b = &pair.b;
+    let never = "nothing is updated until farside mirror initialize q/v";
+    for command in ["mirror set q/v --every 1h", "mirror resume q/v"] {
+        let said = b.ok(command);
+        assert!(said.contains(never), "{said}");
+    }
+    b.ok("mirror initialize q/v");
+    for _ in 0..10 {
+        b.ok("mirror set q/v --every 2s");
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    let history = b.json("mirror history q/v");
+    assert!(history.as_array().unwrap().len() > 1, "{history}");
+    b.ok("mirror quiesce q/v");
+    eventually("it is quiet", || status(b, "q/v")["state"] == "quiesced");
+    let said = b.ok("mirror set q/v --every 1h");
+    assert!(said.contains("updated every 1h") && said.contains("until farside mirror resume q/v"), "{said}");
+    assert!(b.ok("mirror resume q/v").contains("q/v is updated again, every 1h"));
+    b.ok("mirror break q/v --yes");
+    let said = b.ok("mirror set q/v --every 2h");
+    assert!(said.contains("until farside mirror resync q/v"), "{said}");
+    let said = b.fails(4, "mirror resume q/v");
+    assert!(said.contains("broken off") && said.contains("farside mirror resync"), "{said}");
+    let said = b.fails(4, "mirror create a:p/v q/v --if-absent");
+    assert!(said.contains("it is broken off from a:p/v"), "{said}");
+}
+
+/// A pairing that the other side has ended is none: a script pairs anew, and what was said of the session goes when there is one.
+#[test]
+fn a_pairing_that_is_dead_is_made_anew() {
+    let pair = Pair::dialled_by_b();
+    pair.mirror(1 << 20);
+    let (a, b) = (&pair.a, &pair.b);
+    b.ok("mirror initialize q/v");
+    a.ok("peer remove b --yes");
+    let why = |site: &Site, volume: &str| status(site, volume)["why"].as_str().unwrap_or_default().to_owned();
+    assert!(why(a, "p/v").contains("its peer was removed here"), "{}", why(a, "p/v"));
+    let knows = || b.json("peer status a")["why"].as_str().unwrap_or_default().contains("does not know");
+    eventually("it is told", knows);
+    b.fails(1, "mirror update q/v --timeout 1s");
+    assert!(why(b, "q/v").contains("no session with the peer"), "{}", why(b, "q/v"));
+    let said = b.fails(1, "mirror wait q/v");
+    assert!(said.contains("the last update of q/v failed at "), "{said}");
+    let code = pair.root.path().join("code");
+    std::fs::write(&code, a.ok("peer invite")).unwrap();
+    let address = a.published("peer.addr");
+    let joined = b.json(&format!("peer join {address} --if-absent --code-file {}", code.display()));
+    assert_eq!(joined["existed"], false, "{joined}");
+    eventually("they are connected", || b.json("peer status a")["state"] == "connected");
+    assert_eq!(why(b, "q/v"), "");
 }

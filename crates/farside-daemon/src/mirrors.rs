@@ -289,7 +289,7 @@ impl Mirrors {
     }
 
     /// The mirror of a replica that is to be updated or paused: not a direction that sleeps, of a volume that lives as a source and
-    /// is followed. What can be done about that one is to resync, set or delete it.
+    /// is followed. What can be done about that one is to resync or delete it.
     pub(crate) fn awake(&self, volume: &VolumeName) -> Result<Mirror, ErrorBody> {
         let mirror = self.mirror(volume)?;
         let status = mirror.status();
@@ -299,6 +299,24 @@ impl Mirrors {
             return Err(self.no_replica(volume));
         }
         Ok(mirror)
+    }
+
+    /// Refuses what needs a peer that was removed here: no session with it will ever come back by itself.
+    pub(crate) fn need_peer(&self, of: &Relationship) -> Result<(), ErrorBody> {
+        if self.parts.node.peer(of.peer).is_some() {
+            return Ok(());
+        }
+        let (volume, key) = (&of.destination, peers::name_of(&self.parts.node, of.peer));
+        Err(ErrorBody::new(
+            ErrorCode::Refused,
+            format!(
+                "the site that {volume} follows, with the key {key}, is not paired any more: its peer was removed here. Nothing was done"
+            ),
+        )
+        .hint(format!(
+            "pair again (farside peer invite there, farside peer join here); if the site has another key by then: farside peer rekey \
+             {key} NEW. To end the mirror: farside mirror delete {volume}"
+        )))
     }
 
     /// What whoever takes a volume for a replica is told.
@@ -346,6 +364,10 @@ impl Mirrors {
         let mut sources = self.sources().await?;
         // After a role change: the volume follows, and what is left of its time as source goes with the next version.
         sources.retain(|source| !all.iter().any(|mirror| is_left_over(source, mirror)));
+        for mirror in all.iter_mut().filter(|m| m.state == MirrorState::BrokenOff && m.why.is_none()) {
+            let back = sources.iter().find(|s| s.name == mirror.name && s.destination == mirror.source);
+            mirror.why = back.map(|back| why_asleep(mirror, back));
+        }
         all.extend(sources);
         Ok(all)
     }
@@ -404,7 +426,7 @@ impl Mirrors {
                 _ => convert::state(status.state),
             },
             // A reason of before that the transfer goes on in spite of says less than that it stands.
-            why: stands.or(away).or_else(|| status.why.clone()).or(clocks),
+            why: stands.or(away).or_else(|| why_now(status, peer.as_ref())).or(clocks),
             lag_seconds: status.lag_seconds(now, source_ahead(peer.as_ref())),
             objective_seconds: status.objective().map(|objective| objective.as_secs_f64()),
             forecast_seconds: status.forecast.and_then(|f| f.lag).map(|lag| lag.as_secs_f64()),
@@ -496,7 +518,8 @@ impl Mirrors {
 
     /// Whether a mirror of either side stands on this volume: then it cannot be renamed or deleted.
     pub(crate) async fn stands_on(&self, volume: &VolumeName) -> Result<Option<String>, ErrorBody> {
-        Ok(self.all_on(volume).await?.into_iter().next())
+        let all = self.all_on(volume).await?;
+        Ok((!all.is_empty()).then(|| all.join(". Besides: ")))
     }
 
     /// Every mirror that stands on this volume, each with what ends it.
@@ -509,6 +532,11 @@ impl Mirrors {
             all.push(if self.is_replica(volume).await? {
                 format!(
                     "{volume} is the replica of {from}; end the mirror first: farside mirror delete {volume} (the volume stays)"
+                )
+            } else if self.is_followed_by(volume, &from) {
+                format!(
+                    "{volume} is the original of {from}, and the way back is kept here: farside mirror delete {volume} ends that \
+                     (the volume stays, and {from} follows it as before)"
                 )
             } else {
                 format!(
@@ -591,6 +619,29 @@ fn away(status: &MirrorStatus, peer: Option<&PeerStatus>) -> Option<String> {
         "no session with {} since {since}{because}. The replica is unchanged, and is updated when the session is back",
         peer.record.name
     ))
+}
+
+/// Why a direction sleeps, of which `back` is the other one.
+fn why_asleep(mirror: &api::Mirror, back: &api::Mirror) -> String {
+    let api::Mirror { name, source, .. } = mirror;
+    match back.overtaken {
+        None => format!("sleeps: {name} is the original of {source} now, and the way back is kept here"),
+        Some(_) => format!(
+            "sleeps: {name} became the original of {source}, and was overtaken since; the other direction says what can be done"
+        ),
+    }
+}
+
+/// What stands in a mirror's way now. That there was no session is over once there is one.
+fn why_now(status: &MirrorStatus, peer: Option<&PeerStatus>) -> Option<String> {
+    let why = status.why.as_deref()?;
+    let is_connected = peer.is_some_and(|peer| peer.state.connected);
+    let of_session = status.session_why.as_deref().filter(|_| is_connected);
+    let left = match of_session.and_then(|of_session| why.strip_prefix(of_session)) {
+        Some(left) => left.strip_prefix("; ").unwrap_or(left),
+        None => why,
+    };
+    (!left.is_empty()).then(|| left.to_owned())
 }
 
 /// Whether `source` is what is left of the other direction of `mirror`: no base, and nothing that anybody must decide.

@@ -257,6 +257,7 @@ mod tests {
             progress: None,
             source_heard: None,
             source_heard_at: None,
+            session_why: None,
         };
         let transfer = Some(Progress::waiting(TransferKind::Update));
         let mut phase = SwapPhase::Update;

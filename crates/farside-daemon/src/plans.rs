@@ -573,8 +573,10 @@ pub(crate) struct RemoveFacts<'a> {
     pub(crate) peer: &'a str,
     /// The beginning of its key, as lists show peers that are not pinned.
     pub(crate) key: &'a str,
-    /// Replicas here of its volumes.
+    /// Replicas here that follow its volumes.
     pub(crate) replicas: &'a [String],
+    /// (volume here, replica there that follows it).
+    pub(crate) followers: &'a [(String, String)],
     /// (volume here, replica there) of which bases are kept.
     pub(crate) held: &'a [(String, String)],
     /// Volumes here that are fenced because it has overtaken them.
@@ -589,6 +591,9 @@ pub(crate) fn remove_peer(facts: &RemoveFacts<'_>) -> Plan {
     plan.would.extend(
         facts.replicas.iter().map(|r| format!("{r} gets no more updates; it can still be broken off")),
     );
+    plan.would.extend(facts.followers.iter().map(|(volume, destination)| {
+        format!("{peer}:{destination} gets no more updates of {volume}, which goes on here as it is")
+    }));
     plan.would.extend(facts.fenced.iter().map(|volume| {
         format!(
             "{volume} stays fenced, because {peer} has overtaken it; to let hosts write there again: farside mirror \

@@ -163,7 +163,7 @@ impl RelationshipState {
             // What nobody asked for is never refused: it comes too late, and is dropped.
             (Event::Tick | Event::Start | Event::Done | Event::Failed, Work::BrokenOff) => stay,
             // The only ways on from there: its quiet can be ended, and it can be resynced.
-            (Event::Resume, Work::BrokenOff) => {
+            (Event::Resume, Work::BrokenOff) if self.quiesced => {
                 Ok((RelationshipState { quiesced: false, ..self }, Action::None))
             }
             (Event::AskResync, _) if self.quiesced => {
@@ -473,7 +473,9 @@ mod tests {
     fn a_quiet_mirror_that_was_broken_off_is_resumed_and_resynced() {
         let broken = walk(MIRRORED, &[Event::Quiesce, Event::Break]);
         assert!(broken.step(Event::AskResync).is_err());
-        assert_eq!(walk(broken, &[Event::Resume, Event::AskResync]).state(), State::Queued);
+        let resumed = walk(broken, &[Event::Resume]);
+        assert!(resumed.step(Event::Resume).is_err(), "there is nothing to resume any more");
+        assert_eq!(walk(resumed, &[Event::AskResync]).state(), State::Queued);
     }
 
     #[test]

@@ -100,6 +100,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
             match all.into_iter().next_back() {
                 Some(last) => {
                     let verb = name_of(&last.kind);
+                    let last = long_over(last, &verb);
                     follow(&context, &verb, false, None, last).await?;
                 }
                 None => until_at_rest(&context, &name).await?,
@@ -275,6 +276,19 @@ async fn end(
         context.show(&mirror, text);
     }
     Ok(())
+}
+
+/// What has failed before anybody waited for it may have another reason by now, or none: it says when it was.
+fn long_over(mut last: Operation, verb: &str) -> Operation {
+    if let (OperationState::Failed, Some(at), Some(error)) = (last.state, last.ended_at, &mut last.error) {
+        error.message = format!(
+            "nothing goes on that was asked for; the last {verb} of {} failed at {}: {}",
+            last.volume,
+            time(at),
+            error.message
+        );
+    }
+    last
 }
 
 /// Waits for what goes on by itself: what was begun before the daemon was started again.

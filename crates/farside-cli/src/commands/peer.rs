@@ -271,7 +271,14 @@ async fn paired(context: &Context, address: &str, name: Option<&str>) -> Result<
         let hint = format!("farside peer set {} --address HOST:PORT --name NAME changes both", peer.name);
         return Err(ErrorBody::new(ErrorCode::Exists, message).hint(hint));
     }
-    Ok(Some(peer.clone()))
+    Ok(Some(peer.clone()).filter(|peer| !is_unknown_there(peer)))
+}
+
+/// Whether the other site has said that it does not know this one (any more): such a pairing is none, and only another makes it one
+/// again.
+fn is_unknown_there(peer: &Peer) -> bool {
+    let says_so = |why: &String| why.contains("does not know this site's key");
+    peer.state == PeerState::Disconnected && peer.why.as_ref().is_some_and(says_so)
 }
 
 fn invitations(open: &[OpenInvitation]) -> String {

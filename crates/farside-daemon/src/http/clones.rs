@@ -81,7 +81,13 @@ async fn drill(
     let name = name_of(pool, volume)?;
     look(&site, &name)?;
     let pool = site.pools.get(&name.pool)?;
-    check_replica(&pool.volume(&name.volume)?, &name, request.at.as_deref())?;
+    let status = pool.volume(&name.volume)?;
+    let is_broken_off = status.replica.as_ref().is_some_and(|replica| replica.broken_off);
+    // Of a direction that sleeps: what can be tried is at the site that follows.
+    if is_broken_off && request.at.is_none() {
+        site.mirrors.awake(&name)?;
+    }
+    check_replica(&status, &name, request.at.as_deref())?;
     let names = match &request.name {
         Some(new) => vec![in_pool_of(&name, new)?.volume],
         None => default_names(&name, now)?,

@@ -52,6 +52,14 @@ async fn break_off(
     let name = name_of(pool, volume)?;
     let mirror = site.mirrors.awake(&name)?;
     let before = site.mirrors.document(&mirror.status(), site.clock.now());
+    if planned.plan && before.state == MirrorState::BrokenOff {
+        let refused = match site.mirrors.overtaken_why(&name).await {
+            Some(why) => format!("{name} is {why}"),
+            None => format!("{name} is broken off already: hosts may write to it"),
+        };
+        let plan = plans::plan(format!("break mirror {name}"));
+        return Ok(Outcome::Plan(Plan { refused: Some(refused), ..plan }));
+    }
     let at = match &request.at {
         None => None,
         Some(snapshot) => {
@@ -89,9 +97,7 @@ async fn break_off(
             arrived_bytes: before.transfer.as_ref().map(|transfer| transfer.done_bytes),
             readers: site.exports.connections_to(&name).readers,
         };
-        let refused =
-            (before.state == MirrorState::BrokenOff).then(|| format!("{name} is broken off already"));
-        return Ok(Outcome::Plan(Plan { refused, ..plans::break_off(&facts) }));
+        return Ok(Outcome::Plan(plans::break_off(&facts)));
     }
     let kept_as = mirror.break_and_name(at.as_ref().map(|at| at.uuid)).await?;
     site.exports.drop_replica_connections(&name);
@@ -278,18 +284,29 @@ async fn swap(
 ) -> Answered<Operation> {
     let volume = name_of(pool, volume)?;
     let patience = patience(request.timeout_seconds)?;
-    let mirror = site.mirrors.awake(&volume)?;
+    let mirror = match site.mirrors.awake(&volume) {
+        Ok(mirror) => mirror,
+        // A source that was overtaken is not one that should be asked about at its replica.
+        Err(error) => {
+            let why = site.mirrors.overtaken_why(&volume).await;
+            let overtaken = |why: String| ErrorBody::new(ErrorCode::Refused, format!("{volume} is {why}"));
+            return Err(why.map_or(error, overtaken).into());
+        }
+    };
     let destination = site.mirrors.destination(&volume.pool)?;
     let document = site.mirrors.document(&mirror.status(), site.clock.now());
     let refused = match document.state {
-        MirrorState::BrokenOff => Some(format!(
-            "{volume} is broken off: it is the original already; farside mirror resync on the other side makes that \
-             one follow"
-        )),
+        MirrorState::BrokenOff => Some(match site.mirrors.overtaken_why(&volume).await {
+            Some(why) => format!("{volume} is {why}"),
+            None => format!(
+                "{volume} is broken off: it is the original already; farside mirror resync on the other side makes that \
+                 one follow"
+            ),
+        }),
         MirrorState::Uninitialized | MirrorState::Initializing => Some(format!(
             "{volume} holds no whole version yet; farside mirror initialize {volume} makes the first copy"
         )),
-        _ => None,
+        _ => site.mirrors.need_peer(&mirror.status().relationship).err().map(|error| error.message),
     };
     if planned.plan {
         // What the command would ask, here and at the source; a session that is not there is no answer.

@@ -1,7 +1,7 @@
 //! Whether what is there is what was asked for: requests that may be made twice (`if_absent`). What a request does not name is not
 //! compared.
 
-use farside_api::{CreatePool, CreateVolume, ErrorBody, ErrorCode, Pool, PoolState, Volume};
+use farside_api::{CreatePool, CreateVolume, ErrorBody, ErrorCode, Mirror, Pool, PoolState, Volume};
 use farside_mirror::{MirrorOptions, Relationship, Retention, Schedule};
 use farside_peer::PeerId;
 
@@ -107,6 +107,27 @@ pub(super) fn mirror(
     let name = &there.destination;
     let hint = format!("farside mirror set {name} changes all but the source");
     differing(&format!("the mirror of {name}"), hint, compared)
+}
+
+/// A mirror that is there and does not follow, as whoever asks for one wants it to.
+pub(super) fn broken_off(there: &Mirror, is_original: bool) -> ErrorBody {
+    let Mirror { name, source, .. } = there;
+    let (is, hint) = match is_original {
+        true => (
+            format!("{name} is the original of {source}, which follows it; the way back is kept here"),
+            format!(
+                "farside mirror swap at the site of {source} changes the roles; farside mirror status shows them"
+            ),
+        ),
+        false => (
+            format!("it is broken off from {source}, and hosts may write to {name}"),
+            format!(
+                "farside mirror resync {name} makes it follow again; farside mirror status {name} says how it stands"
+            ),
+        ),
+    };
+    let message = format!("the mirror of {name} is there and differs: {is}. Nothing was changed");
+    ErrorBody::new(ErrorCode::Exists, message).hint(hint)
 }
 
 #[cfg(test)]

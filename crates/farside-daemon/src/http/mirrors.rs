@@ -169,7 +169,12 @@ async fn create(State(site): Shared, Body(request): Body<CreateMirror>) -> Answe
             options: options.as_ref(),
         };
         likeness::mirror(&there.relationship, &wanted, |peer| peers::name_of(&site.node, peer))?;
-        return Ok(Json(site.mirrors.document(&there, site.clock.now())));
+        let document = site.mirrors.document(&there, site.clock.now());
+        if document.state == MirrorState::BrokenOff {
+            let is_original = site.mirrors.is_followed_by(&destination, &document.source);
+            return Err(likeness::broken_off(&document, is_original).into());
+        }
+        return Ok(Json(document));
     }
     let (schedule, retention) = (schedule.unwrap_or_default(), retention.unwrap_or_default());
     let group = group.flatten();
@@ -216,7 +221,7 @@ async fn set(
     Path((pool, volume)): OneMirror,
     Body(request): Body<SetMirror>,
 ) -> Answer<Mirror> {
-    let mirror = site.mirrors.mirror(&name_of(pool, volume)?)?;
+    let mirror = site.mirrors.awake(&name_of(pool, volume)?)?;
     let schedule = schedules::asked_or_objective(
         request.rpo_seconds,
         request.every_seconds,
@@ -227,18 +232,18 @@ async fn set(
     let group = group(request.group)?;
     let known = mirror.status().relationship;
     check_group(&site, group.as_ref().and_then(Option::as_deref), known.peer, &known.destination)?;
-    let before = mirror.status().relationship.options;
-    let options = options_after(before.clone(), request.link)?;
-    if options != before {
+    let options = options_after(known.options.clone(), request.link)?;
+    // What is as it was asked for stays untouched: a script may ask every few seconds.
+    if options != known.options {
         mirror.set_options(options).await?;
     }
     if let Some(schedule) = schedule {
         mirror.set_schedule(schedule).await?;
     }
-    if let Some(retention) = retention {
+    if let Some(retention) = retention.filter(|retention| *retention != known.retention) {
         mirror.set_retention(retention).await?;
     }
-    if let Some(group) = group {
+    if let Some(group) = group.filter(|group| *group != known.group) {
         mirror.set_group(group).await?;
     }
     Ok(Json(site.mirrors.document(&mirror.status(), site.clock.now())))
@@ -390,7 +395,11 @@ async fn transfer(
 ) -> Answer<Operation> {
     let patience = patience(request.timeout_seconds)?;
     let mirror = site.mirrors.awake(&volume)?;
-    let subject = Subject { volume, peer: mirror.status().relationship.peer, kind };
+    let status = mirror.status();
+    if status.state != farside_mirror::State::BrokenOff {
+        site.mirrors.need_peer(&status.relationship)?;
+    }
+    let subject = Subject { volume, peer: status.relationship.peer, kind };
     let accepted = async {
         let asked = match kind {
             OperationKind::Initialize => mirror.initialize(patience).await,

@@ -10,6 +10,7 @@ use farside_api::{
 };
 
 use farside_link::Direction;
+use farside_mirror::Relationship;
 use farside_peer::{PeerId, PeerRegistry};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -111,14 +112,22 @@ async fn remove(
     let peer = peers::named(&site.node, &name)?;
     if planned.plan {
         let id = peer.record.id;
-        let of_peer = site.state.relationships(None).await?.into_iter().filter(|r| r.peer == id);
+        // What was broken off gets nothing anyway, and may be an original by now.
+        let is_broken_off = |r: &Relationship| match site.mirrors.mirror(&r.destination) {
+            Ok(mirror) => mirror.status().state == farside_mirror::State::BrokenOff,
+            Err(_) => r.broken_off_at.is_some(),
+        };
+        let of_peer = site.state.relationships(None).await?.into_iter();
+        let of_peer = of_peer.filter(|r| r.peer == id && !is_broken_off(r));
         let replicas: Vec<_> = of_peer.map(|r| r.destination.to_string()).collect();
         let held = site.mirrors.held_by(id);
+        let follow = held.iter().filter(|(v, d)| site.mirrors.is_followed_by(v, &format!("{name}:{d}")));
         let fenced = held.iter().map(|(volume, _)| volume).filter(|v| site.exports.fenced(v).is_some());
         let facts = RemoveFacts {
             peer: &name,
             key: &format!("{id:?}"),
             replicas: &replicas,
+            followers: &follow.map(|(v, d)| (v.to_string(), d.to_string())).collect::<Vec<_>>(),
             fenced: &fenced.map(ToString::to_string).collect::<Vec<_>>(),
             held: &held.iter().map(|(v, d)| (v.to_string(), d.to_string())).collect::<Vec<_>>(),
         };

@@ -299,6 +299,12 @@ impl Mirrors {
         })
     }
 
+    /// Why `volume` is overtaken, and what can be done, as `mirror status` says it; none if it is not.
+    pub(crate) async fn overtaken_why(&self, volume: &VolumeName) -> Option<String> {
+        let held = self.held_by_others(Some(volume), false).await.ok()?;
+        held.into_iter().filter(|held| held.overtaken.is_some()).find_map(|held| source(held).why)
+    }
+
     /// The bases that a peer holds here: (volume, replica).
     pub(crate) fn held_by(&self, peer: PeerId) -> Vec<(VolumeName, VolumeName)> {
         let all = self.parts.source.destinations().into_iter();
@@ -380,12 +386,20 @@ impl Mirrors {
         };
         let lag_seconds = created_at().map(|at| self.parts.clock.now().seconds_since(at).max(0.0));
         let peer = mirror.destination.split_once(':').map_or("", |(peer, _)| peer);
+        let key = peer;
         let peer = peers.iter().find(|known| known.record.name == peer);
+        let gone = peer.is_none().then(|| {
+            format!(
+                "the site of {} is not paired any more: its peer was removed here, and it can fetch nothing. Pair again and farside \
+                 peer rekey, or farside mirror release {} {key}",
+                mirror.destination, mirror.name
+            )
+        });
         let away = peer.filter(|peer| !peer.state.connected).map(|peer| {
             let because = peers::why(peer).map(|why| format!(": {why}")).unwrap_or_default();
             format!("no session with {}, so nothing is brought to it{because}", peer.record.name)
         });
-        api::Mirror { lag_seconds, why: mirror.why.or(away), ..mirror }
+        api::Mirror { lag_seconds, why: mirror.why.or(gone).or(away), ..mirror }
     }
 
     /// Brings the fences in line with what is overtaken, what was allowed with a fence, and what was set back. Called at the start,

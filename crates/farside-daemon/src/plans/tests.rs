@@ -255,6 +255,7 @@ fn what_ends_relationships_loses_no_data() {
         peer: "b",
         key: "0123abcd",
         replicas: &[String::from("p/r")],
+        followers: &[(String::from("p/log"), String::from("q/log"))],
         held: &[(String::from("p/db"), String::from("q/db"))],
         fenced: &[String::from("p/db")],
     };
@@ -264,6 +265,7 @@ fn what_ends_relationships_loses_no_data() {
          would: the session with b is cut, and the site is unknown here from then on
          would: its rights here end; to undo this, both sites must pair again
          would: p/r gets no more updates; it can still be broken off
+         would: b:q/log gets no more updates of p/log, which goes on here as it is
          would: p/db stays fenced, because b has overtaken it; to let hosts write there again: farside mirror release p/db 0123abcd
          would: the base kept here of p/db for b:q/db stays and holds space; to free that: farside mirror release p/db 0123abcd
          lost: Some(0) Some(0) Some(0.0)",

@@ -54,6 +54,8 @@ pub(super) struct Driver {
     /// Whether the pool has been asked what this replica is; it may not be open yet when the driver starts.
     is_probed: bool,
     pub(super) why: Option<String>,
+    /// What it was when the last transfer had waited for a session in vain.
+    session_why: Option<String>,
     /// The pool was set back to before the volume became a replica.
     is_set_back: bool,
     /// See [`Found::forgotten_fence`](super::inspect::Found::forgotten_fence).
@@ -144,6 +146,7 @@ impl Driver {
             state,
             is_probed: false,
             why: None,
+            session_why: None,
             is_set_back: false,
             forgotten_fence: None,
             current: None,
@@ -325,6 +328,12 @@ impl Driver {
                 let _ = done.send(result);
             }
             Command::RoleChange(command) => self.change_roles(command).await,
+            // One that is there already goes on: begun anew with every request, an interval would never be over.
+            Command::SetSchedule { schedule, done }
+                if schedule == self.relationship.schedule && !self.relationship.schedule_lost =>
+            {
+                let _ = done.send(Ok(()));
+            }
             Command::SetSchedule { schedule, done } => {
                 let changed = Relationship {
                     schedule: schedule.clone(),
@@ -540,6 +549,7 @@ impl Driver {
             relationship: self.relationship.clone(),
             state: self.state.state(),
             why: self.every_why(),
+            session_why: self.session_why.clone().filter(|why| self.why.as_ref() == Some(why)),
             current: self.current.clone(),
             forecast: self.forecast(),
             queue_position: None,

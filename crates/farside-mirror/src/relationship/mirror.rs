@@ -86,6 +86,7 @@ impl Mirror {
             progress: None,
             source_heard: None,
             source_heard_at: None,
+            session_why: None,
         };
         let (status_tx, status) = watch::channel(status);
         let rate = relationship.options.throttle.rate_at(parts.clock.now());
@@ -218,7 +219,7 @@ impl Mirror {
         is_done.await.unwrap_or_else(|_| Err(gone()))
     }
 
-    /// Changes the schedule from now on.
+    /// Changes the schedule from now on; the one that is there goes on.
     pub async fn set_schedule(&self, schedule: Schedule) -> Result<(), MirrorError> {
         let (done, is_done) = oneshot::channel();
         self.send(Command::SetSchedule { schedule, done }).await?;

@@ -167,6 +167,10 @@ impl Driver {
         if self.is_followed() {
             return Some((SourceHeard::Follows, None));
         }
+        // It followed, and was broken off in its turn: this direction sleeps, and what counts is said of the other one.
+        if self.is_overtaken_back() {
+            return None;
+        }
         Some(match &*self.heard.borrow() {
             Heard::NotYet(_) => (SourceHeard::NotYet, None),
             Heard::Yes(standing, at) => {
@@ -186,6 +190,14 @@ impl Driver {
         self.parts.source.destinations().iter().any(|r| {
             let is_reverse = r.peer == *peer && r.source == *destination && r.destination == *source;
             is_reverse && r.base.is_some() && r.overtaken.is_none()
+        })
+    }
+
+    fn is_overtaken_back(&self) -> bool {
+        let Relationship { peer, source, destination, .. } = &self.relationship;
+        self.parts.source.destinations().iter().any(|r| {
+            let is_reverse = r.peer == *peer && r.source == *destination && r.destination == *source;
+            is_reverse && r.overtaken.as_ref().is_some_and(|o| o.beyond.is_none())
         })
     }
 

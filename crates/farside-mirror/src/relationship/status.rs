@@ -51,6 +51,8 @@ pub struct MirrorStatus {
     pub state: State,
     /// Why it is not doing what it should, or what stands in its way.
     pub why: Option<String>,
+    /// How that begins if it is that there was no session: over once there is one.
+    pub session_why: Option<String>,
     /// The version it shows; also the base of the next update.
     pub current: Option<Published>,
     /// What will come of its objective; none if it has none, or nothing is known yet.

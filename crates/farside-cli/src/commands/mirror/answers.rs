@@ -40,7 +40,29 @@ pub(super) fn set(mirror: &Mirror, request: &SetMirror) -> String {
             said.push(if paths.is_empty() { "all paths".into() } else { format!("paths {paths}") });
         }
     }
-    format!("{}: {}\n", mirror.name, said.join("; "))
+    let is_scheduled =
+        request.every_seconds.is_some() || request.schedule.is_some() || request.rpo_seconds.is_some();
+    let until = until(mirror)
+        .filter(|_| is_scheduled && mirror.schedule.is_some())
+        .map(|until| format!("; that is kept, but {until}"));
+    format!("{}: {}{}\n", mirror.name, said.join("; "), until.unwrap_or_default())
+}
+
+/// What has to happen before a mirror is updated at all, where something has.
+fn until(mirror: &Mirror) -> Option<String> {
+    let name = &mirror.name;
+    match mirror.state {
+        MirrorState::BrokenOff => {
+            Some(format!("it is broken off: nothing is updated until farside mirror resync {name}"))
+        }
+        MirrorState::Quiesced => {
+            Some(format!("it is quiesced: nothing is updated until farside mirror resume {name}"))
+        }
+        MirrorState::Uninitialized => {
+            Some(format!("it was never copied: nothing is updated until farside mirror initialize {name}"))
+        }
+        _ => None,
+    }
 }
 
 /// What the first copy brings, and whether there is room for it.
@@ -71,6 +93,9 @@ pub(super) fn quiesced(mirror: &Mirror) -> String {
 
 pub(super) fn resumed(mirror: &Mirror) -> String {
     let name = &mirror.name;
+    if let Some(until) = until(mirror) {
+        return format!("{name} is not quiesced any more, but {until}\n");
+    }
     match &mirror.schedule {
         Some(schedule) => format!("{name} is updated again, {schedule}\n"),
         None => format!("{name} may be updated again; it has no schedule: farside mirror update {name}\n"),

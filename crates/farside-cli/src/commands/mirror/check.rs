@@ -54,7 +54,10 @@ pub(super) fn judged(mirrors: &[Mirror], asked: &[String], most: Option<f64>) ->
             }
         }
         for row in rows.iter().filter(|m| m.role == Role::Destination) {
-            if row.state == MirrorState::BrokenOff && is_followed {
+            // Nor does the direction that sleeps count, where the other was broken off in its turn: that is said of the other.
+            let is_back = |m: &&Mirror| m.role == Role::Source && m.destination == row.source;
+            let sleeps = is_followed || rows.iter().any(is_back);
+            if row.state == MirrorState::BrokenOff && sleeps {
                 continue;
             }
             judged += 1;

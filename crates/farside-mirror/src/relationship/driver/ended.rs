@@ -69,6 +69,7 @@ impl Driver {
                 };
                 self.log(LogEvent::Abort { reason: error.to_string() }, kind, None).await;
                 self.why = Some(error.to_string());
+                self.session_why = self.why.clone().filter(|_| matches!(error, MirrorError::NoSession(_)));
                 self.has_failed = true;
                 self.losses = 0;
                 (Event::Failed, Err(error))
