@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use farside_api::{ErrorBody, ErrorCode, Operation, OperationState, SwapPhase, Transfer, TransferPhase};
+use farside_api::{
+    ErrorBody, ErrorCode, Operation, OperationKind, OperationState, SwapPhase, Transfer, TransferPhase,
+};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::client::Client;
@@ -48,10 +50,18 @@ pub async fn watch(client: &Client, mut operation: Operation) -> Result<Operatio
         match client.get(&["operations", &operation.id.to_string()]).await {
             Ok(newer) => operation = newer,
             Err(error) if error.code == ErrorCode::DaemonUnreachable => {
-                break Err(error.hint(format!(
-                    "what was begun goes on when farsided runs again, if it was accepted: farside mirror status {0}, farside mirror log {0}",
-                    operation.volume
-                )));
+                let volume = &operation.volume;
+                break Err(error.hint(match operation.kind {
+                    OperationKind::Swap => format!(
+                        "a swap that had not changed the roles yet is given up when farsided runs again, and nothing is changed; one \
+                         that had is finished: farside mirror status {volume}, then farside mirror swap {volume} again if it is \
+                         still a replica"
+                    ),
+                    _ => format!(
+                        "what was begun goes on when farsided runs again, if it was accepted: farside mirror status {volume}, farside \
+                         mirror log {volume}"
+                    ),
+                }));
             }
             Err(error) => break Err(error),
         }

@@ -190,7 +190,9 @@ fn a_volume_is_rolled_back_and_forward_and_nothing_is_lost() {
     let planned = plan(b, "mirror break q/v --at monday");
     assert_eq!((&planned["kept_blocks"], &planned["lost_blocks"]), (&json!(10), &Value::Null), "{planned}");
     assert!(planned["lost_seconds"].as_f64().unwrap() > 0.0);
-    b.ok("mirror break q/v --at monday");
+    let other = b.fails(2, "mirror break q/v --at q/other@monday --yes");
+    assert!(other.contains("q/other"), "{other}");
+    b.ok("mirror break q/v --at q/v@monday");
     eventually("readers of the replica are dropped", || reader.read(0, &mut [0; 4096]).is_err());
     assert_eq!(status(b, "q/v")["state"], "broken-off");
     assert_eq!(image(b, "q/v"), monday);

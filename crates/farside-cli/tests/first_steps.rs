@@ -374,3 +374,42 @@ fn a_pairing_that_is_dead_is_made_anew() {
     eventually("they are connected", || b.json("peer status a")["state"] == "connected");
     assert_eq!(why(b, "q/v"), "");
 }
+
+/// Whoever gives up a first copy has taken nothing over: the original is nobody's, its hosts write on, and it can be mirrored again.
+#[test]
+fn a_first_copy_that_was_given_up_overtakes_nobody() {
+    const BYTES: u64 = 8 << 20;
+    let (pair, relay) = Pair::through_relay();
+    pair.mirror(BYTES);
+    pair.a.ok("peer allow b p/v --fence");
+    let mut bytes = vec![0; BYTES as usize];
+    StdRng::seed_from_u64(seed()).fill_bytes(&mut bytes);
+    let mut host = pair.a.nbd("p/v");
+    host.write(0, &bytes).unwrap();
+    host.flush().unwrap();
+    drop(host);
+    relay.limit(Some(1 << 20));
+    pair.b.ok("mirror initialize q/v --no-wait");
+    eventually("some of it is staged", || pair.b.json("pool status q")["staged_bytes"].as_u64() > Some(0));
+    let said = pair.b.ok("mirror break q/v --yes");
+    assert!(said.contains("EMPTY"), "{said}");
+    relay.limit(None);
+    let why = status(&pair.b, "q/v")["why"].to_string();
+    assert!(why.contains("no copy of a:p/v had arrived whole"), "{why}");
+    let plan = pair.b.json("mirror swap q/v --plan");
+    assert!(plan["refused"].as_str().unwrap_or_default().contains("mirror delete q/v"), "{plan}");
+    eventually("the source has let go", || pair.a.json("mirror destinations").as_array().unwrap().is_empty());
+    assert!(!pair.a.nbd("p/v").read_only, "its hosts write on");
+    pair.b.ok("mirror delete q/v");
+    pair.b.ok("mirror create a:p/v q/v");
+    pair.b.ok("mirror initialize q/v");
+    assert!(status(&pair.a, "p/v")["overtaken"].is_null());
+    // The other way round there would be no original.
+    pair.a.ok("volume create p/empty --size 1M");
+    pair.a.ok("peer allow b p/empty");
+    pair.b.ok("mirror create a:p/empty q/empty");
+    pair.b.ok("peer allow a q/empty");
+    let said = text(&pair.a.farside("mirror create b:q/empty p/empty").stderr);
+    assert!(said.contains("circle without an original") && said.contains("b:q/empty"), "{said}");
+    assert!(!pair.a.nbd("p/empty").read_only);
+}

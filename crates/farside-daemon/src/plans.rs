@@ -347,9 +347,11 @@ pub(crate) fn break_off(facts: &BreakFacts<'_>) -> Plan {
         }
         FenceAfter::None | FenceAfter::Lifted => format!("hosts may write to {volume}, which holds {holds}"),
     });
-    plan.would.push(String::from(
-        "no more updates come; the source is not asked, and is told when there is a session with it",
-    ));
+    let is_given_up = at.is_none() && current.is_none() && facts.fence != FenceAfter::Lifted;
+    plan.would.push(String::from(match is_given_up {
+        true => "the first copy is given up: nothing is taken over, and the hosts at the source go on",
+        false => "no more updates come; the source is not asked, and is told when there is a session with it",
+    }));
     if facts.readers > 0 {
         plan.would.push(format!(
             "NBD connections that read the replica are dropped; {} connections are open",
@@ -405,6 +407,8 @@ pub(crate) struct ResyncFacts<'a> {
     /// In which the volume differs from the base, and over which time; None: not known.
     pub(crate) diverged_bytes: Option<u64>,
     pub(crate) diverged_seconds: Option<f64>,
+    /// A person's snapshot that holds all of what the volume shows now.
+    pub(crate) held_by: Option<&'a str>,
     /// `PEER:POOL/VOL` of a mirror of this volume that ends by it.
     pub(crate) ends: Option<&'a str>,
     /// `PEER:POOL/VOL` that the volume follows, or followed, instead until now.
@@ -421,10 +425,11 @@ pub(crate) fn resync(facts: &ResyncFacts<'_>) -> Plan {
     plan.would
         .push(format!("{volume} becomes the replica of {from}: hosts may not write to it from then on"));
     plan.would.push(match facts.base {
-        Some(base) if facts.compares => format!(
+        Some(_) if facts.compares => format!(
             "the two have no point in common: all of {volume} is compared with {from} (8 bytes travel for each block of 4 KiB \
-             that is here), and what differs travels; until all of it is here, {volume} shows what it shows now, {base}, \
-             which stays as a snapshot"
+             that is here), and what differs travels; until all of it is here, {volume} shows what it shows now, \
+             which stays as {volume}@{}",
+            facts.held_by.unwrap_or("rescue-source-TIME (its name is printed when it is done)")
         ),
         Some(base) => {
             let amount = match facts.incoming_bytes {
@@ -457,7 +462,11 @@ pub(crate) fn resync(facts: &ResyncFacts<'_>) -> Plan {
         ));
     }
     if facts.diverged_bytes != Some(0) {
-        keep(&mut plan, rescue(volume), facts.diverged_bytes, facts.diverged_seconds);
+        let newer = match facts.held_by {
+            Some(held_by) => opens(&format!("{volume}@{held_by}, a snapshot that is here already")),
+            None => rescue(volume),
+        };
+        keep(&mut plan, newer, facts.diverged_bytes, facts.diverged_seconds);
     }
     plan
 }
@@ -553,8 +562,8 @@ pub(crate) fn delete_mirror(
     plan
 }
 
-/// `mirror release`: of `volume` from `peer`, which holds these replicas.
-pub(crate) fn release(volume: &VolumeName, peer: &str, replicas: &[String]) -> Plan {
+/// `mirror release`: of `volume` from `peer`, which holds these replicas; by those of `overtaken` the volume is overtaken.
+pub(crate) fn release(volume: &VolumeName, peer: &str, replicas: &[String], overtaken: &[String]) -> Plan {
     let mut plan = plan(format!("release {volume} from {peer}"));
     plan.would.push(if replicas.is_empty() {
         format!("the base kept in {volume} for a mirror that this site does not know is released, and its space comes back")
@@ -565,6 +574,13 @@ pub(crate) fn release(volume: &VolumeName, peer: &str, replicas: &[String]) -> P
         "no data of {volume} is lost, but the common base is: the next update at {peer} fails, unless a person made a \
          snapshot that both sides hold"
     ));
+    if !overtaken.is_empty() {
+        plan.would.push(format!(
+            "{volume} is no longer overtaken by {}: its hosts may write, unless another mirror overtook it too, and what hosts \
+             write there stays there",
+            overtaken.join(", ")
+        ));
+    }
     plan
 }
 

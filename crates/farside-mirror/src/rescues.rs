@@ -21,6 +21,11 @@ pub fn is_reserved(name: &str) -> bool {
     rescue_moment(name).is_some()
 }
 
+/// Whether the source left it behind.
+pub(crate) fn is_of_source(name: &str) -> bool {
+    rescue_moment(name).is_some_and(|(_, of_source)| of_source)
+}
+
 /// Its moment.
 fn moment(name: &str) -> Option<&str> {
     rescue_moment(name).map(|(moment, _)| moment)
@@ -30,8 +35,8 @@ fn moment(name: &str) -> Option<&str> {
 /// `most` is 0.
 pub(crate) fn to_go(all: &[SnapshotInfo], most: usize) -> Vec<(Uuid, String)> {
     let is_free = |s: &&SnapshotInfo| !s.held && s.pinned_by.is_empty();
-    let of_source = |s: &SnapshotInfo| rescue_moment(&s.name).is_some_and(|(_, of_source)| of_source);
-    let (by_source, by_hosts): (Vec<_>, Vec<_>) = of(all).filter(is_free).partition(|s| of_source(s));
+    let (by_source, by_hosts): (Vec<_>, Vec<_>) =
+        of(all).filter(is_free).partition(|s| is_of_source(&s.name));
     [by_source, by_hosts].into_iter().flat_map(|of_kind| to_go_of(of_kind, most)).collect()
 }
 

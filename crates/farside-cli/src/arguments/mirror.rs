@@ -7,7 +7,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use farside_api::SetMirrorLink;
 
 use super::destructive::Destructive;
-use super::names::{PeerVolumeName, VolumeName, parse_label};
+use super::names::{At, PeerVolumeName, VolumeName, parse_at, parse_label};
 use crate::quantities::{parse_duration, parse_size};
 
 /// `farside mirror`.
@@ -139,8 +139,8 @@ pub enum Mirror {
         #[arg(long, value_name = "NAME", value_parser = parse_label)]
         group: Option<String>,
         /// Break at this snapshot of the replica, if the newest point holds the damage
-        #[arg(long, value_name = "SNAP", value_parser = parse_label)]
-        at: Option<String>,
+        #[arg(long, value_name = "SNAP", value_parser = parse_at)]
+        at: Option<At>,
         /// Plan and consent.
         #[command(flatten)]
         destructive: Destructive,
@@ -422,8 +422,8 @@ pub struct DrillArguments {
     #[arg(value_name = "NEW", value_parser = parse_new_volume)]
     pub new: Option<String>,
     /// Begin with this snapshot of the replica [default: the one that it shows]
-    #[arg(long, value_name = "SNAP", value_parser = parse_label)]
-    pub at: Option<String>,
+    #[arg(long, value_name = "SNAP", value_parser = parse_at)]
+    pub at: Option<At>,
     /// Also if part of the snapshot is known not to be readable
     #[arg(long)]
     pub even_if_damaged: bool,

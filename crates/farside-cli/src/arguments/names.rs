@@ -49,6 +49,12 @@ impl FromStr for SnapshotName {
             Some((volume, snapshot)) if is_part(snapshot) => {
                 Ok(SnapshotName { volume: volume.parse()?, snapshot: snapshot.into() })
             }
+            // The whole name, as it is listed, where the part after @ would do.
+            Some((volume, snapshot))
+                if snapshot.split_once('@').is_some_and(|(again, _)| again == volume) =>
+            {
+                snapshot.parse()
+            }
             _ => Err(String::from("use POOL/VOL@SNAP, for example p/db@monday")),
         }
     }
@@ -98,6 +104,43 @@ pub fn parse_label(text: &str) -> Result<String, String> {
     }
 }
 
+/// A snapshot of the volume that is named too: `SNAP`, or `POOL/VOL@SNAP` as `snapshot list` prints it.
+pub fn parse_at(text: &str) -> Result<At, String> {
+    let (volume, snapshot) = match text.split_once('@') {
+        Some((volume, snapshot)) => (Some(volume.parse()?), snapshot),
+        None => (None, text),
+    };
+    if is_part(snapshot) {
+        Ok(At { volume, snapshot: snapshot.to_owned() })
+    } else {
+        Err(String::from("use the name of a snapshot, or POOL/VOL@SNAP as farside snapshot list prints it"))
+    }
+}
+
+/// What [`parse_at`] reads.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct At {
+    volume: Option<VolumeName>,
+    snapshot: String,
+}
+
+impl At {
+    /// The snapshot's name, whatever volume of a group it is of.
+    pub fn name(&self) -> &str {
+        &self.snapshot
+    }
+
+    /// The snapshot's name, which must be one of this volume.
+    pub fn of(self, volume: &VolumeName) -> Result<String, String> {
+        match self.volume {
+            Some(other) if other != *volume => Err(format!(
+                "--at names a snapshot of {other}, and the volume is {volume}: use one of its own"
+            )),
+            _ => Ok(self.snapshot),
+        }
+    }
+}
+
 /// Whether a daemon takes `text` as the name of a pool, peer, volume or snapshot: for what it is asked much later. (`is_label` of
 /// `farside-engine`, which this program does without.)
 pub(crate) fn is_label(text: &str) -> bool {
@@ -144,6 +187,14 @@ mod tests {
         for text in ["p/v", ":p/v", "a:p", "a:"] {
             assert!(text.parse::<PeerVolumeName>().is_err(), "{text}");
         }
+        // As it is listed, too.
+        let volume = "p/v".parse().unwrap();
+        for text in ["s", "p/v@s"] {
+            assert_eq!(parse_at(text).unwrap().of(&volume).unwrap(), "s");
+        }
+        assert!(parse_at("p/w@s").unwrap().of(&volume).unwrap_err().contains("p/w"));
+        assert!(parse_at("p/v").is_err() && parse_at("p/v@").is_err());
+        assert_eq!("p/v@p/v@s".parse::<SnapshotName>().unwrap().to_string(), "p/v@s");
         assert!(parse_label("p").is_ok());
         assert!(parse_label("p/v").is_err());
     }

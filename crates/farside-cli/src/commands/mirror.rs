@@ -153,10 +153,13 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
             start(&context, "swap", &transfer, &request, destructive).await?;
         }
         Verb::Break { group: Some(group), at, destructive, .. } => {
+            let at = at.map(|at| at.name().to_owned());
             group::break_off::break_off(&context, &group, at, destructive).await?;
         }
         Verb::Break { volume: None, .. } => {}
         Verb::Break { volume: Some(volume), at, destructive, .. } => {
+            let at = at.map(|at| at.of(&volume)).transpose();
+            let at = at.map_err(|why| ErrorBody::new(ErrorCode::WrongUsage, why))?;
             let request = BreakMirror { at };
             let request = DestructiveRequest {
                 method: Method::POST,
@@ -426,15 +429,25 @@ fn outcome(operation: &Operation) -> String {
         format!("what {0} showed before stays as {0}@{name}; it opens read-only\n", operation.volume)
     });
     let set_aside: String = set_aside.collect();
+    let (changed, here) = changed_and_here(record);
     format!(
-        "{turned}{} holds {}: {} changed, {} on the wire{}, {}\n{set_aside}",
+        "{turned}{} holds {}: {} changed{}, {} on the wire{}, {}\n{set_aside}",
         operation.volume,
         or_dash(record.incremental.clone(), |s| s),
-        size(record.changed_bytes),
+        size(changed),
+        if here > 0 { format!(", of which {} was here already", size(here)) } else { String::new() },
         size(wire),
-        progress::reduction(record.changed_bytes, wire).map(|r| format!(" ({r})")).unwrap_or_default(),
+        progress::reduction(changed, wire).map(|r| format!(" ({r})")).unwrap_or_default(),
         duration(record.duration_seconds),
     )
+}
+
+/// Bytes of data that the volume got, and how many of these did not travel: they were known here, or an earlier transfer that was
+/// cut had brought them.
+fn changed_and_here(record: &TransferRecord) -> (u64, u64) {
+    let known = record.levels.map_or(0, |levels| levels.known.in_bytes);
+    let here = known.saturating_add(record.resumed_bytes);
+    (record.changed_bytes.saturating_add(here), here)
 }
 
 /// A value as JSON names it.
@@ -562,9 +575,9 @@ fn history(records: &[TransferRecord]) -> String {
             name_of(&r.kind),
             name_of(&r.result),
             duration(r.duration_seconds),
-            size(r.changed_bytes),
+            size(changed_and_here(r).0),
             size(wire),
-            or_dash(progress::reduction(r.changed_bytes, wire), |x| x),
+            or_dash(progress::reduction(changed_and_here(r).0, wire), |x| x),
             or_dash(r.incremental.clone(), |s| s),
             r.reason.clone().unwrap_or_default(),
         ]

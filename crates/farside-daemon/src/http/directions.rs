@@ -260,6 +260,7 @@ async fn plan_resync(
         base: base.map(|base| base.name.as_str()),
         compares,
         incoming_bytes: incoming.map(|incoming| incoming.data_bytes + incoming.hole_bytes),
+        held_by: found.as_ref().and_then(|found| found.held_by.as_deref()),
         diverged_bytes: aside,
         diverged_seconds: found.as_ref().map(|found| found.set_aside_seconds),
         ends: ends.as_deref(),
@@ -296,6 +297,11 @@ async fn swap(
     let destination = site.mirrors.destination(&volume.pool)?;
     let document = site.mirrors.document(&mirror.status(), site.clock.now());
     let refused = match document.state {
+        MirrorState::BrokenOff if document.current_snapshot.is_none() => Some(format!(
+            "{volume} was broken off before a copy of {0} had arrived whole. To begin again: farside mirror delete {volume}, then \
+             farside mirror create {0} {volume}",
+            document.source
+        )),
         MirrorState::BrokenOff => Some(match site.mirrors.overtaken_why(&volume).await {
             Some(why) => format!("{volume} is {why}"),
             None => format!(

@@ -477,8 +477,10 @@ async fn release(
     }
     if planned.plan {
         let known = held.iter().filter(|held| held.known);
-        let replicas: Vec<_> = known.map(|held| format!("{}:{}", held.peer, held.destination)).collect();
-        return Ok(Outcome::Plan(plans::release(&name, &peer, &replicas)));
+        let name_of = |held: &MirrorDestination| format!("{}:{}", held.peer, held.destination);
+        let replicas: Vec<_> = known.map(name_of).collect();
+        let overtaken: Vec<_> = held.iter().filter(|held| held.overtaken.is_some()).map(name_of).collect();
+        return Ok(Outcome::Plan(plans::release(&name, &peer, &replicas, &overtaken)));
     }
     site.mirrors.release(&name, holder).await?;
     tracing::warn!(volume = %name, peer, "bases released");
@@ -508,7 +510,8 @@ async fn delete(
         return Ok(Outcome::Plan(plans::delete_mirror(
             &name,
             &before.source,
-            broken_off,
+            // One that never held anything has overtaken nobody.
+            broken_off && before.current_snapshot.is_some(),
             is_followed,
             &fence,
         )));

@@ -191,6 +191,7 @@ fn resync_and_swap_lose_nothing() {
         ends: Some("b:q/db"),
         replaces: None,
         compares: false,
+        held_by: None,
         follows: None,
     };
     golden(
@@ -205,8 +206,12 @@ fn resync_and_swap_lose_nothing() {
     );
     let another = resync(&ResyncFacts { ends: None, replaces: Some("c:w/db"), compares: true, ..facts });
     assert!(another.would[1].contains("all of p/db is compared with b:q/db"), "{another:?}");
+    assert!(another.would[1].contains("stays as p/db@rescue-source-TIME"), "{another:?}");
     assert!(another.would[2].contains("the mirror of p/db with c:w/db is over"), "{another:?}");
     let facts = ResyncFacts { compares: false, ..facts };
+    // What a person's snapshot holds already gets no other name.
+    let held = resync(&ResyncFacts { held_by: Some("base-1"), ..facts }).kept_as.unwrap();
+    assert!(held.contains("p/db@base-1") && !held.contains("rescue"), "{held}");
     let unknown = resync(&ResyncFacts { base: None, diverged_bytes: None, ends: None, ..facts });
     assert!(unknown.would[1].contains("is asked for the newest point that both hold"));
     assert!(unknown.kept_as.is_some() && unknown.kept_bytes.is_none());
@@ -245,12 +250,15 @@ fn what_ends_relationships_loses_no_data() {
             && broken_off.would[1].contains("release p/v PEER")
     );
     golden(
-        &release(&volume(), "b", &[String::from("b:q/db")]),
+        &release(&volume(), "b", &[String::from("b:q/db")], &[]),
         "release p/db from b
          would: the base kept here for b:q/db is released, and its space comes back
          would: no data of p/db is lost, but the common base is: the next update at b fails, unless a person made a snapshot that both sides hold
          lost: Some(0) Some(0) Some(0.0)",
     );
+    let by = [String::from("b:q/db")];
+    let ends = release(&volume(), "b", &by, &by);
+    assert!(ends.would[2].contains("p/db is no longer overtaken by b:q/db"), "{ends:?}");
     let facts = RemoveFacts {
         peer: "b",
         key: "0123abcd",

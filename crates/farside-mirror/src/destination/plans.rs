@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use farside_engine::{ChangedBytes, Engine, EngineError, SnapshotInfo, VolumeName};
+use farside_engine::{ChangedBytes, Engine, EngineError, SnapshotInfo, SnapshotOwner, VolumeName};
 use farside_peer::PeerId;
 use farside_platform::Timestamp;
 use uuid::Uuid;
@@ -43,6 +43,8 @@ pub struct RoleChangePlan {
     pub set_aside: ChangedBytes,
     /// The span of time of what is set aside, seconds: from the base to the newest state here. Zero if nothing is.
     pub set_aside_seconds: f64,
+    /// The name of a person's snapshot that holds all of what hosts see now: it stays as it is called.
+    pub held_by: Option<String>,
     /// What the source would bring; none if nothing is brought.
     pub incoming: Option<ChangedBytes>,
     /// What the source follows itself, if it is no original (resync).
@@ -138,6 +140,13 @@ fn plan_move(
         Some(current) if engine.volume(volume)?.is_replica => current.created_at,
         _ => now,
     };
+    let held_by = match &current {
+        Some(current) if current.owner == SnapshotOwner::Person => {
+            let changed = engine.changed_since(volume, current.uuid)?;
+            (changed == ChangedBytes::default()).then(|| current.name.clone())
+        }
+        _ => None,
+    };
     let set_aside_seconds = match &base {
         Some(base) if set_aside != ChangedBytes::default() => newest.seconds_since(base.created_at).max(0.0),
         _ => 0.0,
@@ -147,6 +156,7 @@ fn plan_move(
         current: current.as_ref().map(PlanPoint::of),
         set_aside,
         set_aside_seconds,
+        held_by,
         incoming: None,
         follows: None,
         age_seconds: base.map(|base| now.seconds_since(base.created_at)),

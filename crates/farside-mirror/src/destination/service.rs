@@ -8,6 +8,8 @@ use farside_engine::{Engine, EngineError, ReplicaRecord, SnapshotOwner, Snapshot
 use farside_format::Fingerprint;
 use farside_peer::PeerId;
 use farside_platform::{Clock, Randomness};
+use farside_transfer::limits::HOPS_MAX;
+use farside_transfer::protocol::convert::Upstream;
 use farside_transfer::protocol::{Body, Describe, Description, Release, convert};
 use farside_transfer::report::TransferReport;
 use prost::Message;
@@ -29,7 +31,7 @@ use crate::retention::Retention;
 use crate::schedule::Schedule;
 use crate::source::{ReverseRights, SourceService};
 use crate::state::State;
-use crate::store::{Ending, Relationship, RelationshipStore};
+use crate::store::{Ending, Relationship, RelationshipStore, place};
 
 /// What the destination side works with. The clock must run with tokio's (in tests: both paused, or both real).
 pub struct DestinationParts {
@@ -264,6 +266,7 @@ impl Destination {
         let new_id = self.new_id();
         let (size_bytes, reverse, first_copy) =
             self.describe(new_id, peer, &source, &destination, link_wait).await?;
+        self.check_circle(new_id, peer, &source, &destination, link_wait).await?;
         let (engine, clock) = (self.parts.engine.clone(), self.parts.clock.clone());
         let (of, to) = (source.clone(), destination.clone());
         let wanted = move |id| ReplicaRecord {
@@ -337,6 +340,45 @@ impl Destination {
         let Relationship { id, peer, source, destination, .. } = self.mirror(volume)?.status().relationship;
         let (_, _, bytes) = self.describe(id, peer, &source, &destination, link_wait).await?;
         Ok(bytes)
+    }
+
+    /// Refuses a mirror of a volume that follows the replica-to-be itself, as far as those between can be asked: then none of them
+    /// would be an original, and no host could write anywhere. A source of an older version does not say what it follows.
+    async fn check_circle(
+        &self,
+        id: Uuid,
+        peer: PeerId,
+        source: &VolumeName,
+        destination: &VolumeName,
+        link_wait: Duration,
+    ) -> Result<(), MirrorError> {
+        let links = &*self.parts.links;
+        let Some(own_id) = links.own_id() else { return Ok(()) };
+        let describe = Describe {
+            relationship: id.as_bytes().to_vec(),
+            volume: source.to_string(),
+            destination: destination.to_string(),
+            hops: HOPS_MAX as u32,
+        };
+        let Some(answer) = ask_at_once(links, peer, Body::Describe(describe), link_wait).await? else {
+            return Ok(());
+        };
+        let description = Description::decode(answer)
+            .map_err(|e| MirrorError::protocol(format!("malformed description: {e}")))?;
+        let Some(origin) = description.origin else { return Ok(()) };
+        let follows = Upstream::from_message(&origin)?.follows;
+        let itself = place(own_id, destination);
+        let Some(hops) = follows.iter().position(|place| *place == itself) else { return Ok(()) };
+        let name = |peer: PeerId, volume: &VolumeName| match links.name_of(peer) {
+            Some(peer) => format!("{peer}:{volume}"),
+            None => volume.to_string(),
+        };
+        let mut circle = vec![name(peer, source)];
+        circle.extend(follows.iter().take(hops).map(|place| name(PeerId(place.site), &place.volume)));
+        Err(MirrorError::State(format!(
+            "{destination} would follow {}, which follows {destination} itself: a circle without an original, and no host could              write anywhere. Nothing was made. If {destination} is the original, there is nothing to do here. If {source} shall              be it, at its site: farside mirror delete {source}, then this again",
+            circle.join(", which follows ")
+        )))
     }
 
     async fn describe(

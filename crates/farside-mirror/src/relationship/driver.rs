@@ -52,7 +52,7 @@ pub(super) struct Driver {
     pub(super) relationship: Relationship,
     pub(super) state: RelationshipState,
     /// Whether the pool has been asked what this replica is; it may not be open yet when the driver starts.
-    is_probed: bool,
+    pub(super) is_probed: bool,
     pub(super) why: Option<String>,
     /// What it was when the last transfer had waited for a session in vain.
     session_why: Option<String>,
@@ -190,6 +190,14 @@ impl Driver {
         let mut is_replaced = false;
         let group_wakes = self.group_wakes.clone();
         self.probe().await;
+        if matches!(self.relationship.swap, Some(SwapMark::Swapping { .. })) && self.state.work == Work::Idle
+        {
+            tracing::warn!(
+                relationship = %self.relationship.id, volume = %self.relationship.destination,
+                "a swap had not changed the roles when the daemon ended: it is given up, its source is told, and nothing is \
+                 changed. Ask for it again"
+            );
+        }
         loop {
             self.take_up().await;
             self.publish();
@@ -268,7 +276,7 @@ impl Driver {
                     self.state.work = Work::Idle;
                 }
                 self.current = found.current;
-                self.rescues = found.rescues.into_iter().map(|(uuid, _)| uuid).collect();
+                self.rescues = found.rescues.into_iter().map(|(uuid, ..)| uuid).collect();
                 self.forgotten_fence = found.forgotten_fence;
                 if found.is_taken_over {
                     self.remember_takeover().await;

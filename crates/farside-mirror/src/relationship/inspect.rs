@@ -22,8 +22,9 @@ pub(super) struct Found {
     /// so: the database was lost meanwhile. The relationship that was to end.
     pub(super) forgotten_fence: Option<Uuid>,
     pub(super) current: Option<Published>,
-    /// Side branches that the volume's earlier content became.
-    pub(super) rescues: Vec<(Uuid, String)>,
+    /// What the volume's earlier content became, and whether that is a side branch: what the source left behind may lie below what
+    /// came next.
+    pub(super) rescues: Vec<(Uuid, String, bool)>,
 }
 
 /// What asking the pool came to.
@@ -86,10 +87,14 @@ pub(super) fn inspect(engine: &dyn Engine, relationship: &Relationship) -> Resul
             content_root: engine.content_root(volume, newest.uuid)?,
         }),
     };
-    // One that is on the main line was brought, as any named snapshot of the source; unless there is no other place.
+    // One that is on the main line was brought, as any named snapshot of the source; unless there is no other place, or it is
+    // what the source left behind here: what comes next lies upon that.
     let is_one_line = engine.branches(&volume.pool).is_none();
     let is_aside = |s: &&SnapshotInfo| is_one_line || snapshots.iter().all(|on_line| on_line.uuid != s.uuid);
-    let rescues = rescues::of(&all).filter(is_aside).map(|s| (s.uuid, s.name.clone())).collect();
+    let rescues = rescues::of(&all)
+        .filter(|s| is_aside(s) || rescues::is_of_source(&s.name))
+        .map(|s| (s.uuid, s.name.clone(), is_aside(&s)))
+        .collect();
     let found =
         Found { initialized, broken_off, is_taken_over, shows_own_writes, forgotten_fence, current, rescues };
     Ok(Inspected::Found(Box::new(found)))

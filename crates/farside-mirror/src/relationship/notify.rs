@@ -160,7 +160,7 @@ impl Driver {
 
     /// Whether the source knows that its replica was broken off, and when it said so, where that is not known here; none if it was not.
     pub(super) fn source_heard(&self) -> Option<(SourceHeard, Option<Timestamp>)> {
-        if self.state.work != Work::BrokenOff {
+        if self.state.work != Work::BrokenOff || self.never_held() {
             return None;
         }
         // It holds a base of this very volume by now: the roles have changed, whatever it said before.
@@ -201,9 +201,21 @@ impl Driver {
         })
     }
 
+    /// It holds no version, so hosts that go on here began with nothing.
+    fn never_held(&self) -> bool {
+        self.is_probed && !self.state.initialized && self.current.is_none()
+    }
+
     /// Why the source's hosts may be writing beside those here.
     pub(super) fn untold_why(&self) -> Option<String> {
         let of = self.source_name();
+        if self.state.work == Work::BrokenOff && self.never_held() {
+            return Some(format!(
+                "no copy of {of} had arrived whole when this mirror was broken off; its hosts go on. To begin again: farside mirror \
+                 delete {0}, then farside mirror create {of} {0}",
+                self.relationship.destination
+            ));
+        }
         match self.source_heard()?.0 {
             SourceHeard::NotYet => {}
             SourceHeard::Released => {
@@ -226,6 +238,12 @@ impl Driver {
             Heard::NotYet(Some(refused)) => format!(
                 "{peer} has not accepted the word that {of} was overtaken, and its hosts may be writing there; it is \
                  told again within a minute: {refused}"
+            ),
+            // No person may have broken off anything: the direction of the way back rests as one that was.
+            _ if self.relationship.broken_off_at.is_none() => format!(
+                "this site has lost its state database, and has not heard since whether {of} follows {}, or its hosts may be \
+                 writing there; it is asked when there is a session with {peer}",
+                self.relationship.destination
             ),
             _ => format!(
                 "{of} has not been told yet that this mirror was broken off, and its hosts may be writing there; it is \

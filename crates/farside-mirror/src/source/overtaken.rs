@@ -179,6 +179,19 @@ impl Shared {
             heard => heard,
         };
         let is_known = known.is_some();
+        let gave_up = heard == Heard::Note && word.never_held(known.as_ref());
+        // What is kept for it goes with it, once its pool is there.
+        let heard = if gave_up && pool == PoolSays::Absent { Heard::NotHere } else { heard };
+        if gave_up && heard == Heard::Note {
+            // Whoever broke it off gave up a first copy. An older version of this one may have marked its volume by it.
+            drop(_lock);
+            tracing::info!(
+                %relationship, %peer, %volume, replica = %word.destination,
+                "the mirror was broken off before a copy of {volume} had arrived whole: nobody went on elsewhere, and it is over"
+            );
+            self.release(relationship, volume).await.map_err(to_refusal)?;
+            return Ok(noted(Standing::NothingKept));
+        }
         let is_kept = is_known || is_kept;
         if heard == Heard::Note && !is_kept {
             // A peer that makes relationships up fills no database, and gives nobody more to decide than one honest peer does.

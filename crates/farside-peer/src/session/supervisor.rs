@@ -140,9 +140,11 @@ fn take_dialled(
             give(entry, lane);
         }
         // The peer has no such session, or does not know this side any more: nothing that is dialled for it will do.
-        Err(
-            e @ (SessionError::Lost(_) | SessionError::NotAuthenticated(_) | SessionError::Version { .. }),
-        ) => {
+        // Whoever reads the reason reads that the session was lost, too.
+        Err(SessionError::Lost(reason)) => {
+            session.close(&reason);
+        }
+        Err(e @ (SessionError::NotAuthenticated(_) | SessionError::Version { .. })) => {
             session.close(&e.to_string());
         }
         Err(e) => {

@@ -33,9 +33,11 @@ pub(super) async fn run(
 ) -> Result<(), Failed> {
     let path = ["mirrors", &replica.pool, &replica.volume, "drill"];
     let in_pool = |new: String| if new.contains('/') { new } else { format!("{}/{new}", replica.pool) };
+    let at = arguments.at.map(|at| at.of(replica)).transpose();
+    let at = at.map_err(|why| ErrorBody::new(ErrorCode::WrongUsage, why))?;
     let request = StartDrill {
         name: arguments.new.map(in_pool),
-        at: arguments.at,
+        at,
         even_if_damaged: arguments.even_if_damaged,
         lease_seconds: arguments.run.as_ref().map(|_| arguments.lease.as_secs_f64()),
     };

@@ -1,9 +1,9 @@
 //! What a transfer has left, once it has ended: its record, what is shown now, and what was set aside.
 
-use farside_transfer::TransferKind;
 use farside_transfer::destination::{NoRoom, Outcome};
 use farside_transfer::quiet::is_worth_a_line;
 use farside_transfer::report::{TransferReport, TransferResult};
+use farside_transfer::{TransferError, TransferKind};
 use uuid::Uuid;
 
 use super::Driver;
@@ -180,6 +180,10 @@ impl Driver {
             Ok(Inspected::SetBack) => {}
             Ok(Inspected::Found(found)) => {
                 let found = *found;
+                let is_abort = outcome.report.reason.as_deref() == Some(&*TransferError::Aborted.to_string());
+                if is_abort && found.current.is_none() {
+                    outcome.report.reason = Some("aborted; the replica holds nothing yet".into());
+                }
                 self.current = found.current;
                 self.forgotten_fence = found.forgotten_fence;
                 self.doubt_forgotten_fence();
@@ -219,21 +223,25 @@ impl Driver {
 
     /// Tells of what a transfer has set aside. A resync says so before; where an update does it, the source is not what it was.
     /// Answers their names.
-    async fn note_rescues(&mut self, report: &TransferReport, now: Vec<(Uuid, String)>) -> Vec<String> {
+    async fn note_rescues(&mut self, report: &TransferReport, now: Vec<(Uuid, String, bool)>) -> Vec<String> {
         let mut set_aside = Vec::new();
-        let before = std::mem::replace(&mut self.rescues, now.iter().map(|(uuid, _)| *uuid).collect());
+        let before = std::mem::replace(&mut self.rescues, now.iter().map(|(uuid, ..)| *uuid).collect());
         self.went_back = self.went_back.take().filter(|(uuid, _)| self.rescues.contains(uuid));
-        for (uuid, snapshot) in now.into_iter().filter(|(uuid, _)| !before.contains(uuid)) {
+        for (uuid, snapshot, is_aside) in now.into_iter().filter(|(uuid, ..)| !before.contains(uuid)) {
+            // An update that goes on upon it has brought what its source went on with.
+            if report.kind == TransferKind::Update && !is_aside {
+                continue;
+            }
             let Relationship { source, destination, .. } = &self.relationship;
             if report.kind == TransferKind::Update {
                 tracing::warn!(
                     volume = %destination, %source, rescue = snapshot,
-                    "the source went back to an earlier state, follows another site since, or two copies of it are alive (a \
-                     restored backup, a clone). The replica follows it; what it showed until then is kept as a side branch"
+                    "the source went back to an earlier state, follows another site since, two copies of it are alive (a \
+                     restored backup, a clone), or its base was released there (farside mirror release). The replica follows it; what it showed until then is kept as a side branch"
                 );
                 let why = format!(
-                    "{source} went back to an earlier state, follows another site since, or two copies of its site are alive: \
-                     what {destination} showed until then is kept as {destination}@{snapshot}. Look at both before you delete it; farside mirror \
+                    "{source} went back to an earlier state, follows another site since, two copies of its site are alive, or its \
+                     base was released there (farside mirror release): what {destination} showed until then is kept as {destination}@{snapshot}. Look at both before you delete it; farside mirror \
                      update {destination} ends this notice"
                 );
                 self.went_back = Some((uuid, why));

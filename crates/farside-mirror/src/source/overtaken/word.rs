@@ -64,6 +64,18 @@ impl Word {
 }
 
 impl Word {
+    /// It was broken off before it held any version, as far as this side knows too: then hosts there began with nothing, and have
+    /// overtaken nobody.
+    pub(super) fn never_held(&self, known: Option<&SourceRelationship>) -> bool {
+        let is_break = matches!(self.said, Said::BrokenOff | Said::Ended);
+        let has_held = |known: &SourceRelationship| {
+            let stood_on =
+                known.overtaken.as_ref().is_some_and(|o| o.snapshot.is_some() || o.beyond.is_some());
+            known.base.is_some() || known.released.is_some() || stood_on
+        };
+        is_break && self.snapshot.is_none() && known.is_some_and(|known| !has_held(known))
+    }
+
     /// What the same destination has followed since, and has left by now, may go on without it.
     pub(super) fn since(mut self, known: Option<&SourceRelationship>) -> Word {
         let ended = known.filter(|known| known.overtaken.as_ref().is_some_and(|overtaken| overtaken.ended));

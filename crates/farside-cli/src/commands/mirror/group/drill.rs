@@ -6,6 +6,7 @@ use farside_api::{Drill, ErrorBody, ErrorCode, StartDrill};
 
 use super::members::{Member, instant_of, members};
 use crate::arguments::mirror::DrillArguments;
+use crate::arguments::names::At;
 use crate::commands::context::{Context, Failed};
 use crate::commands::mirror::drill::{
     End, Endings, Held, RENEWALS, carry_out, failure, how_it_failed, note, report,
@@ -86,7 +87,7 @@ async fn clones(context: &Context, group: &str, arguments: &DrillArguments) -> R
     loop {
         attempts += 1;
         let members = members(context, group).await?;
-        let instant = instant_of(group, &members, arguments.at.as_deref(), None)?;
+        let instant = instant_of(group, &members, arguments.at.as_ref().map(At::name), None)?;
         let mut drills = Vec::new();
         let mut failed = None;
         for (member, name) in members.iter().zip(instant.names) {
