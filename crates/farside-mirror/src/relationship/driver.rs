@@ -324,6 +324,14 @@ impl Driver {
                 self.publish();
                 let _ = done.send(result);
             }
+            Command::Moved { done } => {
+                if self.state.work == Work::BrokenOff {
+                    // Says also where hosts go on from.
+                    self.probe().await;
+                }
+                self.publish();
+                let _ = done.send(Ok(()));
+            }
             Command::RoleChange(command) => self.change_roles(command).await,
             Command::SetSchedule { schedule, done } => {
                 let changed = Relationship {
