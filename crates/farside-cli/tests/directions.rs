@@ -201,6 +201,7 @@ fn a_volume_is_rolled_back_and_forward_and_nothing_is_lost() {
     // Its mirror shows where it goes on from, whichever way it was moved there.
     let newer = newer["name"].as_str().unwrap();
     for point in [newer, "monday"] {
+        no_writers(b, "q/v");
         b.ok(&format!("snapshot rollback q/v@{point} --yes"));
         assert_eq!(status(b, "q/v")["current_snapshot"], point);
     }

@@ -134,7 +134,8 @@ fn one_word_while_the_peer_is_away() {
     // Since it was last heard, and not since it was given up.
     let heard = b.json("peer status a")["last_heard_at"].as_str().unwrap().to_owned();
     let heard: farside_api::Timestamp = heard.parse().unwrap();
-    assert!(heard <= killed, "heard at {heard}, killed at {killed}");
+    // What was in its sockets may be read a moment later.
+    assert!(heard.as_second() <= killed.as_second() + 1, "heard at {heard}, killed at {killed}");
     let since = format!("no session with a since {}: ", heard.strftime("%Y-%m-%dT%H:%M:%SZ"));
     assert!(b.ok("status").contains("1 replica waits for its peer"), "{}", b.ok("status"));
     for _ in 0..30 {
