@@ -35,6 +35,9 @@ pub struct Peer {
     /// Why there is none, why the peer does not answer, or what does not pass on the way to it; that another living site has its key.
     #[serde(default)]
     pub why: Option<String>,
+    /// When it was last heard; null: not since this daemon started.
+    #[serde(default)]
+    pub last_heard_at: Option<Timestamp>,
     /// The protocol of the session.
     pub protocol: Option<u32>,
     /// Round-trip time, last measured.

@@ -200,6 +200,33 @@ fn a_peer_that_is_gone_is_told_once_and_once_when_it_is_back() {
 }
 
 #[test]
+fn two_originals_are_told_at_both_sites_until_a_person_decides() {
+    let mut pair = Pair::start();
+    pair.mirror(1 << 20);
+    pair.b.ok("mirror initialize q/v");
+    pair.a.kill();
+    eventually("it is seen", || pair.b.json("peer list")[0]["state"] == "disconnected");
+    let plan = pair.b.ok("mirror break q/v --plan");
+    assert!(plan.contains("a was last heard at 20") && !plan.contains("running transfer"), "{plan}");
+    pair.b.ok("mirror break q/v");
+    eventually("the other site may not know", || raised(&pair.b, "two-originals").len() == 1);
+    let alarm = raised(&pair.b, "two-originals").remove(0);
+    assert_eq!((&alarm["subject"], &alarm["severity"]), (&"q/v".into(), &"critical".into()), "{alarm}");
+    assert!(alarm["message"].as_str().unwrap().contains("a has not heard of it"), "{alarm}");
+
+    pair.a.restart();
+    eventually("it has heard", || raised(&pair.b, "two-originals").is_empty());
+    eventually("it is told there", || raised(&pair.a, "two-originals").len() == 1);
+    let alarm = raised(&pair.a, "two-originals").remove(0);
+    assert_eq!(alarm["subject"], "p/v", "{alarm}");
+    assert!(alarm["hint"].as_str().unwrap().contains("farside mirror release p/v b"), "{alarm}");
+    assert!(warnings(&pair.a).iter().any(|warning| warning.contains("two-originals")));
+    pair.a.ok("mirror release p/v b --yes");
+    eventually("it is decided", || raised(&pair.a, "two-originals").is_empty());
+    assert_eq!((lines(&pair.a, "alarm raised"), lines(&pair.a, "alarm cleared")), (1, 1));
+}
+
+#[test]
 fn a_pool_that_is_nearly_full_is_told() {
     let server = Server::start();
     let root = tempfile::tempdir().unwrap();

@@ -200,6 +200,13 @@ fn a_volume_is_rolled_back_and_forward_and_nothing_is_lost() {
     let newer = snapshot(b, "q/v", |s| s["name"].as_str().unwrap().starts_with("rescue-"));
     assert_eq!(image(b, &format!("q/v@{}", newer["name"].as_str().unwrap())), damaged);
     assert_eq!(newer["on_main_line"], false);
+    // Its mirror shows where it goes on from, whichever way it was moved there.
+    let newer = newer["name"].as_str().unwrap();
+    for point in [newer, "monday"] {
+        no_writers(b, "q/v");
+        b.ok(&format!("snapshot rollback q/v@{point} --yes"));
+        assert_eq!(status(b, "q/v")["current_snapshot"], point);
+    }
     put(b, "q/v", 0, 1, 4);
 
     // What a dormant mirror stands on stays, and the refusal says what to do.

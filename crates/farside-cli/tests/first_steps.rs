@@ -127,13 +127,21 @@ fn one_word_while_the_peer_is_away() {
     assert!(pair.b.ok("mirror set q/v --every 1s").contains("q/v: updated every 1s"));
     assert!(pair.b.http("/readyz").contains("200 OK"));
     pair.a.kill();
+    let killed = farside_api::Timestamp::now();
     let b = &pair.b;
     eventually("it is seen", || b.json("peer status a")["state"] == "disconnected");
     assert!(b.ok("peer list").contains("WHY"));
+    // Since it was last heard, and not since it was given up.
+    let heard = b.json("peer status a")["last_heard_at"].as_str().unwrap().to_owned();
+    let heard: farside_api::Timestamp = heard.parse().unwrap();
+    // What was in its sockets may be read a moment later.
+    assert!(heard.as_second() <= killed.as_second() + 1, "heard at {heard}, killed at {killed}");
+    let since = format!("no session with a since {}: ", heard.strftime("%Y-%m-%dT%H:%M:%SZ"));
+    assert!(b.ok("status").contains("1 replica waits for its peer"), "{}", b.ok("status"));
     for _ in 0..30 {
         let mirror = status(b, "q/v");
         assert_eq!(mirror["state"], "queued", "{mirror}");
-        assert!(mirror["why"].as_str().unwrap().starts_with("no session with a since "), "{mirror}");
+        assert!(mirror["why"].as_str().unwrap().starts_with(&since), "{mirror}");
         std::thread::sleep(Duration::from_millis(100));
     }
     let page = b.http("/metrics");

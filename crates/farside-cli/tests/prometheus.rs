@@ -152,6 +152,14 @@ fn the_rules_and_the_dashboard_hold_in_a_real_prometheus() {
     }
     println!("{} rules, {asked} queries of the dashboard", rules.len());
 
+    // The page is as Prometheus wants pages to be.
+    let page = pair.b.http("/metrics");
+    let (_, body) = page.split_once("\r\n\r\n").unwrap();
+    std::fs::write(root.path().join("page"), body).unwrap();
+    let check = format!("promtool check metrics < {} 2>&1", root.path().join("page").display());
+    let said = host::run_ok("sh", &["-c", &check]).unwrap();
+    assert_eq!(said, "", "{body}");
+
     // The other site is lost, and the replica is broken off: two originals, unless the other is told.
     pair.a.kill();
     pair.b.ok("mirror break q/v");

@@ -109,6 +109,7 @@ fn a_support_bundle_holds_everything_and_no_secret() {
     assert!(read("machine.json")["kernel"].is_string());
     assert_eq!(read("accelerator.json")["state"], "off");
     for name in [
+        "alarms.json",
         "snapshots.json",
         "history.json",
         "log.json",

@@ -69,6 +69,16 @@ impl Metrics {
             tracing::warn!("this process records metrics already");
         }
         describe_counter!(
+            API_REFUSED,
+            Unit::Count,
+            "Requests to the API over the network that were turned away, by why"
+        );
+        describe_counter!(
+            LOST_LINES,
+            Unit::Count,
+            "Lines of log and history that the state database did not take"
+        );
+        describe_counter!(
             HOSTS_REFUSED,
             Unit::Count,
             "NBD clients over the network that were not let in, and exports that hosts asked for without a right"
@@ -131,10 +141,12 @@ impl Metrics {
             gauge!("farside_transfers_under_way").set(now.queue.under_way as f64);
             gauge!("farside_transfers_waiting").set(now.queue.waiting as f64);
             counter!("farside_log_lines_lost_total").absolute(now.log_lines_lost);
-            now.host_times.show();
             accelerator::show(&now.accelerator);
         });
-        self.counted.render() + &recorder.handle().render()
+        let mut page = self.counted.render() + &recorder.handle().render();
+        now.host_times.show(&mut page);
+        accelerator::show_times(&mut page, &now.accelerator);
+        page
     }
 }
 
@@ -261,11 +273,6 @@ fn describe() {
         "farside_pool_scrub_completed_timestamp_seconds",
         Unit::Seconds,
         "When a scrub of the pool last came to its end"
-    );
-    describe_counter!(
-        LOST_LINES,
-        Unit::Count,
-        "Lines of log and history that the state database did not take"
     );
     describe_gauge!("farside_mirror_lag_seconds", Unit::Seconds, "Age of the replica's data");
     describe_gauge!(

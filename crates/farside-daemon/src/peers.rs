@@ -323,6 +323,7 @@ pub(crate) fn document(peer: &PeerStatus) -> api::Peer {
             (false, _) => api::PeerState::Disconnected,
         },
         why: why(peer),
+        last_heard_at: peer.state.heard_at.map(convert::time),
         protocol: peer.state.version.map(u32::from),
         rtt_seconds: peer.state.rtt_seconds,
         clock_ahead_seconds: peer.state.clock_ahead_seconds,

@@ -6,6 +6,7 @@
 use farside_api::{Account, ErrorBody, HostStatus, Plan, StagedContent, Timestamp, Token, VolumeHost};
 use farside_engine::{BLOCK_BYTES, VolumeName};
 
+use crate::convert::roughly;
 use crate::exports::Clients;
 use crate::peers::Unseen;
 
@@ -303,7 +304,17 @@ pub(crate) struct BreakFacts<'a> {
     pub(crate) fence: FenceAfter,
     /// Bytes of a transfer under way that have arrived.
     pub(crate) arrived_bytes: Option<u64>,
+    /// When the source's site was last heard, if it is away.
+    pub(crate) heard: Option<Heard<'a>>,
     pub(crate) readers: usize,
+}
+
+/// A site that is away was last heard.
+pub(crate) struct Heard<'a> {
+    pub(crate) peer: &'a str,
+    pub(crate) at: Timestamp,
+    /// So much later than what the replica shows was taken.
+    pub(crate) after_seconds: f64,
 }
 
 /// What becomes of a volume's fence when its mirror is broken off or deleted.
@@ -381,6 +392,13 @@ pub(crate) fn break_off(facts: &BreakFacts<'_>) -> Plan {
             None,
         ),
         None => lose(&mut plan, format!("everything at {source}: nothing of it has arrived"), None, None),
+    }
+    if let (Some(_), Some(Heard { peer, at, after_seconds })) = (current, &facts.heard) {
+        plan.lost.push(format!(
+            "{peer} was last heard at {at:.0}, {} after that point: what was written there since is not known here; the time \
+             that is given counts until now",
+            roughly(*after_seconds)
+        ));
     }
     if let (Some(at), Some((current, age))) = (at, current)
         && at.newer_bytes != Some(0)

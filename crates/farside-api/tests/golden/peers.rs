@@ -9,6 +9,7 @@ fn peer() -> Peer {
         address: Some("192.0.2.1:7440".into()),
         state: PeerState::Connected,
         why: None,
+        last_heard_at: Some(at("2026-11-21T20:00:00Z")),
         protocol: Some(1),
         rtt_seconds: Some(0.05),
         clock_ahead_seconds: Some(-0.5),
@@ -22,7 +23,7 @@ fn peer() -> Peer {
 fn peer_list_and_status() {
     let listed = json!({
         "name": "b", "id": "ab".repeat(32), "address": "192.0.2.1:7440", "state": "connected", "why": null,
-        "protocol": 1, "rtt_seconds": 0.05, "clock_ahead_seconds": -0.5, "sent_bytes": 10, "received_bytes": 20,
+        "last_heard_at": "2026-11-21T20:00:00Z", "protocol": 1, "rtt_seconds": 0.05, "clock_ahead_seconds": -0.5, "sent_bytes": 10, "received_bytes": 20,
         "key_conflicts": 0
     });
     golden(&peer(), listed.clone());

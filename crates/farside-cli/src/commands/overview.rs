@@ -95,6 +95,7 @@ fn page(overview: &Overview, rates: Option<Rates>, lines: usize, columns: usize)
     page.extend(rates.map(|rates| format!("link     in {}, out {}", rate(rates.received), rate(rates.sent))));
     page.extend(site.reasons.iter().map(|reason| format!("!! {reason}")));
     page.extend(site.warnings.iter().map(|warning| format!("!  {warning}")));
+    page.extend(waits_for_peers(overview));
     if let Some(held_back) = &site.held_back {
         page.push(format!("   hosts come first: transfers use {} % of a processor", held_back.share_percent));
     }
@@ -148,6 +149,22 @@ fn head(overview: &Overview) -> String {
         site.transfer_size,
         site.transfers_waiting
     )
+}
+
+/// Replicas that wait for a session: the queue of transfers has none of them.
+fn waits_for_peers(overview: &Overview) -> Option<String> {
+    let is_away = |mirror: &&Mirror| {
+        let (name, _) = mirror.source.split_once(':')?;
+        let peer = overview.peers.iter().find(|peer| peer.name == name)?;
+        Some(peer.state == PeerState::Disconnected)
+    };
+    let waits = |mirror: &&Mirror| mirror.role == Role::Destination && mirror.state == MirrorState::Queued;
+    let awake = farside_api::awake(&overview.mirrors).into_iter();
+    match awake.filter(waits).filter(|mirror| is_away(mirror).unwrap_or(false)).count() {
+        0 => None,
+        1 => Some("   1 replica waits for its peer".to_owned()),
+        many => Some(format!("   {many} replicas wait for their peers")),
+    }
 }
 
 fn pool_line(pool: &Pool) -> String {
@@ -288,10 +305,12 @@ mod tests {
             (0..1000).map(|n| mirror(&format!("vault/v{n}"), Some(10.0), Some(30.0))).collect();
         all[700].lag_seconds = Some(45.0);
         all[701].lag_seconds = Some(600.0);
+        all[702].state = MirrorState::Queued;
         let page = page(&overview(all), None, 23, 80);
         assert!(page.len() <= 23 && page.iter().all(|line| line.chars().count() <= 80), "{page:#?}");
         assert!(page[0].contains("0 of 1 peers") && page[0].contains("3 of 16, 7 wait"), "{}", page[0]);
         assert!(page[1].starts_with("!  pool vault"));
+        assert_eq!(page[2], "   1 replica waits for its peer");
         let of = |name: &str| page.iter().position(|line| line.starts_with(name)).unwrap();
         assert!(of("vault/v701") < of("vault/v700") && of("vault/v700") < of("vault/v0"), "{page:#?}");
         assert!(page.last().unwrap().contains("more, nearer"), "{page:#?}");

@@ -372,6 +372,7 @@ fn status(status: &PeerStatus) -> String {
         ("id", peer.id.clone()),
         ("state", state(peer.state).into()),
         ("why", or_dash(peer.why.clone(), |w| w)),
+        ("last heard", or_dash(peer.last_heard_at, time)),
         ("address", or_dash(peer.address.clone(), |a| a)),
         ("protocol", or_dash(peer.protocol, |p| p.to_string())),
         ("rtt", or_dash(peer.rtt_seconds, milliseconds)),

@@ -183,7 +183,9 @@ async fn ask(context: &Context, parts: &mut Parts) {
         Err(error) => parts.problems.push(format!("versions, configuration and log: {}", error.message)),
     }
     for (name, path) in LISTINGS {
-        let answer = context.client.get::<Value>(path).await;
+        // What is over says more of how it came to this than what is raised by now.
+        let query: &[(&str, &str)] = if name == "alarms.json" { &[("all", "true")] } else { &[] };
+        let answer = context.client.get_with::<Value>(path, query).await;
         parts.add_answer(name, answer.map(|value| pretty(&value)));
     }
     let log = context.client.get_with::<Value>(&["log"], &[("limit", LOG_LINES)]).await;

@@ -14,7 +14,8 @@
 //!
 //! * No identity is raised twice without being cleared in between, and none is cleared that was not raised.
 //! * What is found no more for `clear_after` is cleared.
-//! * Between two edges of one identity lies the time of the second one's kind, so what flaps gives a bounded number of edges.
+//! * Between two edges of one identity lies the time of the second one's kind, so what flaps gives a bounded number of edges;
+//!   but what is over for good ([`Verdict::Over`]) is cleared at once.
 //! * What nobody can tell ([`Verdict::Unsure`]) changes nothing: no edge comes of a restart, or of a pool that is closed.
 
 use std::collections::BTreeMap;
@@ -58,6 +59,8 @@ pub(crate) enum Verdict {
     },
     /// Nobody can tell at the moment, or it is between the two limits of a hysteresis: it stays as it is.
     Unsure,
+    /// It is over, and not for the moment: a person has ended what it was about. Nothing waits for it to stay so.
+    Over,
 }
 
 /// An alarm that was raised.
@@ -117,12 +120,12 @@ impl Book {
         let mut found: BTreeMap<Identity, Verdict> = BTreeMap::new();
         for Finding { kind, subject, verdict } in findings {
             let said = found.entry((kind, subject)).or_insert(Verdict::Unsure);
-            if *said == Verdict::Unsure {
+            if !matches!(said, Verdict::Holds { .. }) {
                 *said = verdict;
             }
         }
         let mut edges = self.clear(now, &found, &times);
-        self.found_since.retain(|identity, _| found.contains_key(identity));
+        self.found_since.retain(|identity, _| found.get(identity).is_some_and(|said| *said != Verdict::Over));
         for (identity, verdict) in found {
             let Verdict::Holds { message, hint } = verdict else { continue };
             let (message, hint) = (shortened(message), shortened(hint));
@@ -161,12 +164,16 @@ impl Book {
     ) -> Vec<Edge> {
         let mut edges = Vec::new();
         self.open.retain(|identity, open| {
-            if found.contains_key(identity) {
-                open.gone_since = None;
-                return true;
-            }
+            let is_over = match found.get(identity) {
+                Some(Verdict::Over) => true,
+                None => false,
+                Some(Verdict::Holds { .. } | Verdict::Unsure) => {
+                    open.gone_since = None;
+                    return true;
+                }
+            };
             let since = *open.gone_since.get_or_insert(now.monotonic);
-            let stays = now.monotonic.saturating_sub(since) < times(identity.0).clear_after;
+            let stays = !is_over && now.monotonic.saturating_sub(since) < times(identity.0).clear_after;
             if !stays {
                 edges.push(Edge::Cleared(Alarm { cleared_at: Some(now.wall), ..open.alarm.clone() }));
             }

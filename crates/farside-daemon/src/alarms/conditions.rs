@@ -52,6 +52,8 @@ pub(crate) struct Seen {
     pub(crate) peers: Vec<PeerSeen>,
     /// Destructive requests that wait.
     pub(crate) delayed: Vec<Delayed>,
+    /// Volumes here that live on as sources while a replica of theirs was broken off.
+    pub(crate) overtaken: Vec<OvertakenSeen>,
     /// The site meets nobody on purpose: what depends on peers stays as it is.
     pub(crate) is_isolated: bool,
 }
@@ -69,6 +71,13 @@ pub(crate) struct MirrorSeen {
 #[derive(Clone, Debug)]
 pub(crate) struct DrivenSeen {
     pub(crate) state: State,
+    /// The peer that it follows, and its volume there, `POOL/VOL`.
+    pub(crate) peer: String,
+    pub(crate) source: String,
+    /// There is no session with that peer.
+    pub(crate) is_peer_away: bool,
+    /// It was broken off, and its source has not heard that.
+    pub(crate) is_source_unaware: bool,
     /// What stands in its way.
     pub(crate) why: Option<String>,
     pub(crate) lag_seconds: Option<f64>,
@@ -82,6 +91,20 @@ pub(crate) struct DrivenSeen {
     pub(crate) failures: Failures,
     /// What its updates look like.
     pub(crate) signature: Signature,
+}
+
+/// A source of which a replica was broken off, and that hosts may write to still.
+#[derive(Clone, Debug)]
+pub(crate) struct OvertakenSeen {
+    /// `POOL/VOL`.
+    pub(crate) name: String,
+    pub(crate) peer: String,
+    /// The replica there, `POOL/VOL`.
+    pub(crate) replica: String,
+    /// One beyond that replica went on, and not it: `PEER:POOL/VOL`.
+    pub(crate) beyond: Option<String>,
+    /// The mirror was deleted there since.
+    pub(crate) ended: bool,
 }
 
 /// How late a mirror may be by its schedule.
@@ -164,6 +187,8 @@ pub(crate) struct Conditions {
     answered: BTreeMap<PeerId, Duration>,
     /// When each mirror's transfer got on last.
     moved: BTreeMap<String, (TransferSeen, Duration)>,
+    /// The mirrors that there were, and whether one was missing at the last look already.
+    mirrors: BTreeMap<String, bool>,
 }
 
 impl Conditions {
@@ -171,6 +196,10 @@ impl Conditions {
     pub(crate) fn look(&mut self, now: Duration, seen: &Seen, limits: &Limits) -> Vec<Finding> {
         let mut found = Found::default();
         self.moved.retain(|name, _| seen.mirrors.iter().any(|mirror| mirror.name == *name));
+        self.deleted(&seen.mirrors, &mut found);
+        for overtaken in &seen.overtaken {
+            of_overtaken(overtaken, &mut found);
+        }
         for mirror in &seen.mirrors {
             match &mirror.driven {
                 None => found.unsure(OF_MIRRORS, &mirror.name),
@@ -199,6 +228,22 @@ impl Conditions {
         found.0
     }
 
+    /// What was raised of a mirror that is no more is over. Not by the first look that misses it: a pool may just be opened or closed.
+    fn deleted(&mut self, mirrors: &[MirrorSeen], found: &mut Found) {
+        let is_there = |name: &String| mirrors.iter().any(|mirror| mirror.name == *name);
+        self.mirrors.retain(|name, was_missing| {
+            let is_deleted = !is_there(name) && *was_missing;
+            if is_deleted {
+                found.over(OF_UPDATES, name);
+            }
+            *was_missing = !is_there(name);
+            !is_deleted
+        });
+        for mirror in mirrors {
+            self.mirrors.insert(mirror.name.clone(), false);
+        }
+    }
+
     fn mirror(
         &mut self,
         now: Duration,
@@ -208,6 +253,12 @@ impl Conditions {
         is_isolated: bool,
         found: &mut Found,
     ) {
+        if mirror.state == State::BrokenOff {
+            self.moved.remove(name);
+            found.over(OF_UPDATES, name);
+            of_break(name, mirror, is_isolated, found);
+            return of_signature(name, mirror, found);
+        }
         of_objective(name, mirror, is_isolated, found);
         self.progress(now, name, mirror, limits, found);
         if mirror.failures.in_a_row >= limits.failing_transfers {
@@ -222,20 +273,7 @@ impl Conditions {
                 format!("what it needs is in the reason; farside mirror history {name} has them all"),
             );
         }
-        match &mirror.signature {
-            Signature::Normal => {}
-            Signature::StillSuspected => found.unsure(&[Kind::Ransomware], name),
-            Signature::Suspected { message } => found.holds(
-                Kind::Ransomware,
-                name,
-                message.clone(),
-                format!(
-                    "stop the updates: farside mirror quiesce {name}. Then look at the hosts of the source. If they are encrypted, \
-                     go on from the last good point: farside mirror break {name} --at SNAPSHOT. If it was something else: farside \
-                     alarm ack, and farside mirror resume {name}"
-                ),
-            ),
-        }
+        of_signature(name, mirror, found);
     }
 
     fn progress(
@@ -266,8 +304,9 @@ impl Conditions {
                     transfer.phase
                 ),
                 format!(
-                    "farside peer status shows whether the link works; farside mirror abort {name} ends the transfer, and the next \
-                     one goes on with what it has brought"
+                    "farside peer status {} shows whether the link works; farside mirror abort {name} ends the transfer, and the \
+                     next one goes on with what it has brought",
+                    mirror.peer
                 ),
             );
         }
@@ -323,7 +362,11 @@ const OF_MIRRORS: &[Kind] = &[
     Kind::NoProgress,
     Kind::TransfersFailing,
     Kind::Ransomware,
+    Kind::TwoOriginals,
 ];
+/// Of these, what is about updates that come.
+const OF_UPDATES: &[Kind] =
+    &[Kind::ObjectiveBroken, Kind::ObjectiveAtRisk, Kind::NoProgress, Kind::TransfersFailing];
 /// Of a pool.
 const OF_POOLS: &[Kind] = &[Kind::PoolNearlyFull, Kind::PoolFull, Kind::PoolFailed];
 /// Of a peer.
@@ -341,6 +384,11 @@ impl Found {
         let unsure =
             |kind: &Kind| Finding { kind: *kind, subject: subject.to_owned(), verdict: Verdict::Unsure };
         self.0.extend(kinds.iter().map(unsure));
+    }
+
+    fn over(&mut self, kinds: &[Kind], subject: &str) {
+        let over = |kind: &Kind| Finding { kind: *kind, subject: subject.to_owned(), verdict: Verdict::Over };
+        self.0.extend(kinds.iter().map(over));
     }
 }
 
@@ -380,11 +428,80 @@ fn of_delayed(delayed: &Delayed, found: &mut Found) {
     );
 }
 
+/// A source whose replica was broken off lives on.
+fn of_overtaken(overtaken: &OvertakenSeen, found: &mut Found) {
+    let OvertakenSeen { name, peer, replica, beyond, ended } = overtaken;
+    let went_on = match (beyond, ended) {
+        (Some(beyond), _) => {
+            format!("{beyond}, beyond the replica {replica} at {peer}, was broken off")
+        }
+        (None, true) => {
+            format!("the replica {replica} at {peer} was broken off, and its mirror deleted there since")
+        }
+        (None, false) => format!("the replica {replica} at {peer} was broken off"),
+    };
+    found.holds(
+        Kind::TwoOriginals,
+        name,
+        format!("{went_on}: hosts may be writing there and to {name} here"),
+        match beyond {
+            Some(beyond) => format!(
+                "decide which of the two goes on, and stop the hosts of the other. To have {name} go on: farside mirror resync at the \
+                 site of {beyond}. To keep both: farside mirror release at {peer}"
+            ),
+            None => format!(
+                "decide which of the two goes on, and stop the hosts of the other; farside mirror status {name} says how far they \
+                 differ. To have {name} follow: farside mirror resync {name} --from {peer}:{replica}. To have the other follow: \
+                 farside mirror resync {replica} at {peer}. To keep both: farside mirror release {name} {peer}"
+            ),
+        },
+    );
+}
+
+/// A replica was broken off, and its source may not know.
+fn of_break(name: &str, mirror: &DrivenSeen, is_isolated: bool, found: &mut Found) {
+    let DrivenSeen { peer, source, .. } = mirror;
+    if is_isolated {
+        found.unsure(&[Kind::TwoOriginals], name);
+    } else if mirror.is_source_unaware {
+        found.holds(
+            Kind::TwoOriginals,
+            name,
+            format!(
+                "{name} was broken off, and {peer} has not heard of it: hosts may be writing here and to {peer}:{source}"
+            ),
+            format!(
+                "see to it that no host writes to {source} at {peer}; it is told as soon as there is a session (farside peer status \
+                 {peer}). Then, to mirror the other way: farside mirror resync there. If that site is lost for good: farside mirror \
+                 delete {name} ends the mirror, and the volume stays"
+            ),
+        );
+    }
+}
+
+fn of_signature(name: &str, mirror: &DrivenSeen, found: &mut Found) {
+    match &mirror.signature {
+        Signature::Normal => {}
+        Signature::StillSuspected => found.unsure(&[Kind::Ransomware], name),
+        Signature::Suspected { message } => found.holds(
+            Kind::Ransomware,
+            name,
+            message.clone(),
+            format!(
+                "stop the updates: farside mirror quiesce {name}. Then look at the hosts of the source. If they are encrypted, \
+                 go on from the last good point: farside mirror break {name} --at SNAPSHOT. If it was something else: farside \
+                 alarm ack, and farside mirror resume {name}"
+            ),
+        ),
+    }
+}
+
 fn of_objective(name: &str, mirror: &DrivenSeen, is_isolated: bool, found: &mut Found) {
     const KINDS: &[Kind] = &[Kind::ObjectiveBroken, Kind::ObjectiveAtRisk];
     match mirror.state {
         // A person wanted it so, or there is nothing yet that could be late.
-        State::Quiesced | State::BrokenOff | State::Uninitialized => return,
+        State::Quiesced => return found.over(KINDS, name),
+        State::BrokenOff | State::Uninitialized => return,
         State::Initializing if mirror.lag_seconds.is_none() => return,
         _ if is_isolated => return found.unsure(KINDS, name),
         _ => {}
@@ -397,10 +514,14 @@ fn of_objective(name: &str, mirror: &DrivenSeen, is_isolated: bool, found: &mut 
     let Some(lag) = mirror.lag_seconds else { return found.unsure(KINDS, name) };
     let why = mirror.why.as_ref().map(|why| format!(". {why}")).unwrap_or_default();
     let hint = || {
-        format!(
-            "farside mirror status {name} says what stops it, farside peer status whether the link is full or gone. farside mirror \
-             update {name} starts an update at once"
-        )
+        let status = format!(
+            "farside mirror status {name} says what stops it, farside peer status {} whether the link is full or gone",
+            mirror.peer
+        );
+        match mirror.is_peer_away {
+            true => status,
+            false => format!("{status}. farside mirror update {name} starts an update at once"),
+        }
     };
     if lag > broken {
         let text = format!("{name} is {} behind, {whose} {}{why}", roughly(lag), roughly(broken));
@@ -410,11 +531,18 @@ fn of_objective(name: &str, mirror: &DrivenSeen, is_isolated: bool, found: &mut 
     }
     // A forecast says more than a part of the time that has passed.
     let (expected, limit) = match mirror.forecast_seconds {
-        Some(forecast) => (forecast.max(lag), broken),
-        None => (lag, at_risk),
+        Some(forecast) if !mirror.is_peer_away => (forecast.max(lag), broken),
+        _ => (lag, at_risk),
     };
     if expected > limit {
-        let text = format!("{name} may get {} behind, {whose} {}{why}", roughly(expected), roughly(broken));
+        // Without a session it has no end.
+        let may_get = match mirror.is_peer_away {
+            true => {
+                format!("is {} behind, and more until there is a session with {}", roughly(lag), mirror.peer)
+            }
+            false => format!("may get {} behind", roughly(expected)),
+        };
+        let text = format!("{name} {may_get}, {whose} {}{why}", roughly(broken));
         found.holds(Kind::ObjectiveAtRisk, name, text, hint());
     } else if expected > limit * OVER_PART {
         found.unsure(&[Kind::ObjectiveAtRisk], name);

@@ -27,13 +27,15 @@ pub(crate) enum Kind {
     Ransomware,
     /// A request that takes data away waits, and can be stopped.
     DestructiveDelayed,
+    /// A replica was broken off, and hosts may write to it and to its source.
+    TwoOriginals,
     /// A person tries the ways on which alarms go out. Never in the book.
     Test,
 }
 
 impl Kind {
     /// Every kind that is raised by itself.
-    pub(crate) const ALL: [Kind; 11] = [
+    pub(crate) const ALL: [Kind; 12] = [
         Kind::ObjectiveBroken,
         Kind::ObjectiveAtRisk,
         Kind::NoProgress,
@@ -45,6 +47,7 @@ impl Kind {
         Kind::PoolFailed,
         Kind::Ransomware,
         Kind::DestructiveDelayed,
+        Kind::TwoOriginals,
     ];
 
     /// Its name in JSON, log, metrics and manual.
@@ -61,6 +64,7 @@ impl Kind {
             Kind::PoolFailed => "pool-failed",
             Kind::Ransomware => "ransomware",
             Kind::DestructiveDelayed => "destructive-delayed",
+            Kind::TwoOriginals => "two-originals",
             Kind::Test => "test",
         }
     }
@@ -73,9 +77,11 @@ impl Kind {
     /// How grave it is.
     pub(crate) fn severity(self) -> AlarmSeverity {
         match self {
-            Kind::ObjectiveBroken | Kind::PoolFull | Kind::PoolFailed | Kind::Ransomware => {
-                AlarmSeverity::Critical
-            }
+            Kind::ObjectiveBroken
+            | Kind::PoolFull
+            | Kind::PoolFailed
+            | Kind::Ransomware
+            | Kind::TwoOriginals => AlarmSeverity::Critical,
             Kind::ObjectiveAtRisk
             | Kind::NoProgress
             | Kind::TransfersFailing

@@ -4,17 +4,20 @@ use std::collections::hash_map::Entry;
 use std::time::Duration;
 
 use farside_api::{Pool, PoolState};
-use farside_mirror::MirrorStatus;
+use farside_mirror::{MirrorStatus, SourceHeard, SourceRelationship, State};
 use farside_peer::PeerStatus;
 use farside_platform::Timestamp;
 use farside_transfer::{Phase, Progress};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::TryRecvError;
 
-use super::conditions::{DrivenSeen, MirrorSeen, PeerSeen, PoolKnown, PoolSeen, Seen, TransferSeen, due};
+use super::conditions::{
+    DrivenSeen, MirrorSeen, OvertakenSeen, PeerSeen, PoolKnown, PoolSeen, Seen, TransferSeen, due,
+};
 use super::history::{Histories, History, REPORTS_MAX};
 use super::kind::Kind;
 use super::last_good;
+use crate::peers;
 use crate::site::Site;
 use crate::state::EndedTransfer;
 
@@ -48,6 +51,7 @@ pub(super) async fn look(
         pools: pools.into_iter().map(pool).collect(),
         peers: site.node.peers().iter().map(peer).collect(),
         delayed: site.delays.list(),
+        overtaken: overtaken(site, &statuses),
         is_isolated: site.configuration.isolated,
     }
 }
@@ -107,11 +111,41 @@ async fn usual_until(site: &Site, subject: &str, is_raised: bool) -> Timestamp {
     if is_raised { acknowledged } else { acknowledged.max(day_ago) }
 }
 
+/// Sources here of which a replica was broken off, and that hosts may write to: those that are fenced, or follow themselves by now, are
+/// no second original.
+fn overtaken(site: &Site, statuses: &[MirrorStatus]) -> Vec<OvertakenSeen> {
+    let mut overtaken = site.mirrors.overtaken();
+    overtaken.retain(|source| {
+        let follows = |status: &MirrorStatus| {
+            status.relationship.destination == source.source && status.state != State::BrokenOff
+        };
+        !statuses.iter().any(follows)
+    });
+    let seen = |source: SourceRelationship| {
+        let overtaken = source.overtaken?;
+        Some(OvertakenSeen {
+            name: source.source.to_string(),
+            peer: peers::name_of(&site.node, source.peer),
+            replica: source.destination.to_string(),
+            beyond: overtaken.beyond,
+            ended: overtaken.ended,
+        })
+    };
+    overtaken.into_iter().filter_map(seen).collect()
+}
+
 fn mirror(site: &Site, histories: &Histories, status: &MirrorStatus, now: Timestamp) -> MirrorSeen {
     let history = histories.0.get(&status.relationship.id);
     let lag_seconds = site.mirrors.lag_seconds(status, now);
+    let of = &status.relationship;
+    let peer = site.node.peer(of.peer);
     let driven = DrivenSeen {
         state: status.state,
+        is_peer_away: !peer.is_some_and(|peer| peer.state.connected),
+        peer: peers::name_of(&site.node, of.peer),
+        source: of.source.to_string(),
+        // What was heard before a restart is in its row.
+        is_source_unaware: status.source_heard == Some(SourceHeard::NotYet) && !of.told,
         why: status.why.clone(),
         lag_seconds,
         objective_seconds: status.objective().map(|objective| objective.as_secs_f64()),

@@ -132,10 +132,12 @@ impl AlarmsConfig {
             | Kind::PoolNearlyFull
             | Kind::PoolFull
             | Kind::PoolFailed => (RAISE_AFTER, self.clear_after),
+            // A source that can be reached hears of a break within that time.
+            Kind::TwoOriginals => (RAISE_AFTER, Duration::ZERO),
             // Their own conditions wait, or count.
-            Kind::NoProgress | Kind::TransfersFailing | Kind::PeerGone | Kind::Test => {
-                (Duration::ZERO, self.clear_after)
-            }
+            Kind::NoProgress | Kind::TransfersFailing | Kind::Test => (Duration::ZERO, self.clear_after),
+            // It must have been silent for minutes to be gone again: what was said of it is not left standing while it answers.
+            Kind::PeerGone => (Duration::ZERO, Duration::ZERO),
             // It is so or not.
             Kind::DestructiveDelayed => (Duration::ZERO, Duration::ZERO),
             // A person ends it.
@@ -244,7 +246,7 @@ mod tests {
         let config = read("").unwrap();
         assert_eq!(config, AlarmsConfig::default());
         assert_eq!(config.limits.peer_gone_after, Duration::from_secs(300));
-        assert_eq!(config.times(Kind::PeerGone).clear_after, Duration::from_secs(60));
+        assert_eq!(config.times(Kind::ObjectiveBroken).clear_after, Duration::from_secs(60));
     }
 
     #[test]

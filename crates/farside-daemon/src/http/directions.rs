@@ -12,6 +12,7 @@ use farside_engine::VolumeName;
 use farside_mirror::Comparing;
 use farside_peer::PeerId;
 use farside_store::Version;
+use farside_transfer::Phase;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -20,9 +21,10 @@ use super::handler::{Routes, Shared};
 use super::mirrors::patience;
 use super::plan::{Answered, Outcome, Planned};
 use super::volumes::{count, name_of, parse};
+use crate::convert;
 use crate::failure::Failure;
 use crate::operations::Subject;
-use crate::plans::{self, BreakAt, BreakFacts, ResyncFacts};
+use crate::plans::{self, BreakAt, BreakFacts, Heard, ResyncFacts};
 use crate::site::Site;
 use crate::{peers, schedules};
 
@@ -88,13 +90,25 @@ async fn break_off(
                 })
             }
         };
+        let status = mirror.status();
+        let peer = site.node.peer(status.relationship.peer);
+        let peer = peer.filter(|peer| !peer.state.connected || peer.trouble.is_some());
+        let heard = peer.as_ref().zip(before.lag_seconds).and_then(|(peer, lag_seconds)| {
+            let heard_at = peer.state.heard_at?;
+            let silent_seconds = site.clock.now().seconds_since(heard_at);
+            let after_seconds = (lag_seconds - silent_seconds).max(0.0);
+            Some(Heard { peer: &peer.record.name, at: convert::time(heard_at), after_seconds })
+        });
+        // What waits for its turn or a session has brought nothing.
+        let running = status.progress.as_ref().filter(|progress| progress.phase != Phase::Waiting);
         let facts = BreakFacts {
             volume: &name,
             source: &before.source,
             current: before.current_snapshot.as_deref().zip(before.lag_seconds),
             at,
             fence: site.mirrors.fence_after(&name),
-            arrived_bytes: before.transfer.as_ref().map(|transfer| transfer.done_bytes),
+            arrived_bytes: running.map(|progress| progress.done_bytes),
+            heard,
             readers: site.exports.connections_to(&name).readers,
         };
         return Ok(Outcome::Plan(plans::break_off(&facts)));

@@ -561,6 +561,11 @@ async fn rollback(
     let kept = back.rescued.map(|snapshot| snapshot.name).or(newest.filter(|newest| *newest != name));
     let kept_as = kept.map(|kept| format!("{volume}@{kept}"));
     tracing::warn!(%volume, snapshot = name, kept_as, "rolled back");
+    if let Ok(mirror) = site.mirrors.mirror(&volume)
+        && let Err(error) = mirror.moved().await
+    {
+        tracing::warn!(%volume, "its mirror shows the point of before until the next start: {error}");
+    }
     let (engine, of, most) = (site.pools.engine(), volume.clone(), site.configuration.replicas.rescues);
     let thinned =
         site.blocking.run(move || rescues::thin(&*engine, &of, most).map_err(Failure::into_error_body));

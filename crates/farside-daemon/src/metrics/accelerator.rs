@@ -7,17 +7,15 @@ use farside_api::{
 };
 use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
 
-use super::times::{Times, show as show_times};
+use super::times::{self, Times};
 
 const BLOCK_WAIT: Times = Times {
-    bucket: "farside_accel_block_wait_seconds_bucket",
-    sum: "farside_accel_block_wait_seconds_sum",
-    count: "farside_accel_block_wait_seconds_count",
+    name: "farside_accel_block_wait_seconds",
+    help: "What the accelerator adds: from the last byte of a block until the session has the block",
 };
 const CONNECTION_HOLD: Times = Times {
-    bucket: "farside_accel_connection_hold_seconds_bucket",
-    sum: "farside_accel_connection_hold_seconds_sum",
-    count: "farside_accel_connection_hold_seconds_count",
+    name: "farside_accel_connection_hold_seconds",
+    help: "How long beginnings of connections were held, the round trip and the server's own time included",
 };
 
 pub(super) fn describe() {
@@ -130,8 +128,6 @@ pub(super) fn show(of: &AcceleratorStatus) {
         counter!("farside_accel_demotions_total", "reason" => reason(demoted.reason))
             .absolute(demoted.connections);
     }
-    of.block_wait.iter().for_each(|of| times(&BLOCK_WAIT, of));
-    of.connection_hold.iter().for_each(|of| times(&CONNECTION_HOLD, of));
     of.cache.iter().for_each(cache);
 }
 
@@ -163,8 +159,13 @@ fn application(of: &AcceleratedApplication) {
     }
 }
 
-fn times(names: &Times, of: &AcceleratorTimes) {
-    show_times(names, &of.bounds_seconds, &of.counts, of.sum_seconds);
+/// Its histograms, as text.
+pub(super) fn show_times(page: &mut String, of: &AcceleratorStatus) {
+    let mut show = |times: &Times, of: &AcceleratorTimes| {
+        times::show(page, times, &of.bounds_seconds, &of.counts, of.sum_seconds);
+    };
+    of.block_wait.iter().for_each(|of| show(&BLOCK_WAIT, of));
+    of.connection_hold.iter().for_each(|of| show(&CONNECTION_HOLD, of));
 }
 
 fn cache(of: &AcceleratorCache) {

@@ -1,44 +1,35 @@
 //! How histograms that are counted elsewhere are shown.
 
-use farside_platform::Histogram;
-use metrics::{Unit, counter, describe_counter, gauge};
+use std::fmt::Write;
 
-/// The names of a histogram.
+use farside_platform::Histogram;
+
+/// A histogram's name, without what Prometheus appends, and what it is of.
 pub(super) struct Times {
-    pub(super) bucket: &'static str,
-    pub(super) sum: &'static str,
-    pub(super) count: &'static str,
+    pub(super) name: &'static str,
+    pub(super) help: &'static str,
 }
 
-/// As Prometheus has histograms: each part with all before it. The exporter's own take no counts from elsewhere, and keep each
-/// time in memory until somebody asks.
-pub(super) fn show(names: &Times, bounds_seconds: &[f64], counts: &[u64], sum_seconds: f64) {
+/// As Prometheus has histograms: each part with all before it, in rising order. The exporter's own take no counts from elsewhere, and
+/// keep each time in memory until somebody asks.
+pub(super) fn show(page: &mut String, of: &Times, bounds_seconds: &[f64], counts: &[u64], sum_seconds: f64) {
+    let Times { name, help } = of;
     let mut below = 0;
+    let _ = writeln!(page, "# HELP {name} {help}\n# TYPE {name} histogram");
     let bounds = bounds_seconds.iter().map(ToString::to_string).chain(["+Inf".to_owned()]);
     for (bound, count) in bounds.zip(counts) {
         below += count;
-        counter!(names.bucket, "le" => bound).absolute(below);
+        let _ = writeln!(page, "{name}_bucket{{le=\"{bound}\"}} {below}");
     }
-    counter!(names.count).absolute(below);
-    gauge!(names.sum).set(sum_seconds);
+    let _ = writeln!(page, "{name}_sum {sum_seconds}\n{name}_count {below}\n");
 }
 
-const READ: Times = Times {
-    bucket: "farside_host_read_seconds_bucket",
-    sum: "farside_host_read_seconds_sum",
-    count: "farside_host_read_seconds_count",
-};
-const WRITE: Times = Times {
-    bucket: "farside_host_write_seconds_bucket",
-    sum: "farside_host_write_seconds_sum",
-    count: "farside_host_write_seconds_count",
-};
+const READ: Times =
+    Times { name: "farside_host_read_seconds", help: "How long reads of hosts took in the store" };
+const WRITE: Times =
+    Times { name: "farside_host_write_seconds", help: "How long writes of hosts took in the store" };
 /// A flush on a good disk takes under a millisecond; one behind a consistency point may take a second.
-const FLUSH: Times = Times {
-    bucket: "farside_flush_seconds_bucket",
-    sum: "farside_flush_seconds_sum",
-    count: "farside_flush_seconds_count",
-};
+const FLUSH: Times = Times { name: "farside_flush_seconds", help: "How long flushes of hosts took" };
 
 /// What hosts waited for the store, without their network and the queue before it.
 #[derive(Debug, Default)]
@@ -49,13 +40,28 @@ pub(crate) struct HostTimes {
 }
 
 impl HostTimes {
-    pub(super) fn show(&self) {
-        describe_counter!(READ.bucket, Unit::Count, "How long reads of hosts took in the store");
-        describe_counter!(WRITE.bucket, Unit::Count, "How long writes of hosts took in the store");
-        describe_counter!(FLUSH.bucket, Unit::Count, "How long flushes of hosts took");
-        for (names, of) in [(&READ, &self.read), (&WRITE, &self.write), (&FLUSH, &self.flush)] {
+    pub(super) fn show(&self, page: &mut String) {
+        for (times, of) in [(&READ, &self.read), (&WRITE, &self.write), (&FLUSH, &self.flush)] {
             let counted = of.counted();
-            show(names, &counted.bounds_seconds, &counted.counts, counted.sum_seconds);
+            show(page, times, &counted.bounds_seconds, &counted.counts, counted.sum_seconds);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_histogram_has_one_type_and_rising_parts() {
+        let mut page = String::new();
+        show(&mut page, &FLUSH, &[0.001, 0.01, 10.0], &[1, 2, 0, 4], 0.5);
+        assert_eq!(
+            page,
+            "# HELP farside_flush_seconds How long flushes of hosts took\n# TYPE farside_flush_seconds histogram\n\
+             farside_flush_seconds_bucket{le=\"0.001\"} 1\nfarside_flush_seconds_bucket{le=\"0.01\"} 3\n\
+             farside_flush_seconds_bucket{le=\"10\"} 3\nfarside_flush_seconds_bucket{le=\"+Inf\"} 7\n\
+             farside_flush_seconds_sum 0.5\nfarside_flush_seconds_count 7\n\n"
+        );
     }
 }

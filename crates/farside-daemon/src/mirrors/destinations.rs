@@ -329,6 +329,14 @@ impl Mirrors {
         Ok(())
     }
 
+    /// Volumes here that a peer has overtaken and that are not fenced for it.
+    pub(crate) fn overtaken(&self) -> Vec<SourceRelationship> {
+        let fenced = self.parts.source.fenced();
+        let mut overtaken = self.parts.source.overtaken();
+        overtaken.retain(|relationship| !fenced.contains(&relationship.source));
+        overtaken
+    }
+
     /// What of being overtaken outlives the rights of `peer`, which are about to go: fences stay. Answers what is to be said of it.
     pub(crate) async fn fences_that_stay(
         &self,

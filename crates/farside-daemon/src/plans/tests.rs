@@ -147,6 +147,7 @@ fn a_break_shows_what_never_arrived_and_what_becomes_a_side_branch() {
         at: None,
         fence: FenceAfter::None,
         arrived_bytes: None,
+        heard: None,
         readers: 0,
     };
     golden(
@@ -170,6 +171,15 @@ fn a_break_shows_what_never_arrived_and_what_becomes_a_side_branch() {
          kept: p/db@s9 (and what lies between), a side branch; it opens read-only over NBD under that name, and farside snapshot rollback goes back to it
          kept: Some(1) Some(4096) Some(3600.0)",
     );
+    // A site that has died wrote nothing since: what was lost may be much less than the time until somebody decides.
+    let heard = Heard { peer: "a", at: "2026-11-21T21:00:00Z".parse().unwrap(), after_seconds: 4.0 };
+    let away = break_off(&BreakFacts { heard: Some(heard), ..facts() });
+    assert!(
+        away.lost[1].starts_with("a was last heard at 2026-11-21T21:00:00Z, 4 s after that point"),
+        "{}",
+        shown(&away)
+    );
+    assert_eq!(away.lost_seconds, Some(12.5));
     let at = BreakAt { snapshot: "monday", age_seconds: 3612.5, newer_bytes: Some(4096) };
     let of_a_mirror = BreakFacts { at: Some(at), current: Some(("mirror-1-2", 12.5)), ..facts() };
     assert!(break_off(&of_a_mirror).kept_as.unwrap().contains("p/db@rescue-TIME"));
@@ -366,6 +376,7 @@ fn no_plan_promises_writes_that_a_fence_refuses() {
             at: None,
             fence,
             arrived_bytes: None,
+            heard: None,
             readers: 0,
         })
     };

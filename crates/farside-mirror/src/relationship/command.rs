@@ -79,6 +79,10 @@ pub(crate) enum Command {
         at: Option<Uuid>,
         done: Reply<Option<String>>,
     },
+    /// A person has moved the volume of a mirror that was broken off to another point.
+    Moved {
+        done: Reply<()>,
+    },
     RoleChange(RoleChangeCommand),
     Event {
         event: Event,

@@ -335,6 +335,14 @@ impl Driver {
                 self.publish();
                 let _ = done.send(result);
             }
+            Command::Moved { done } => {
+                if self.state.work == Work::BrokenOff {
+                    // Says also where hosts go on from.
+                    self.probe().await;
+                }
+                self.publish();
+                let _ = done.send(Ok(()));
+            }
             Command::RoleChange(command) => self.change_roles(command).await,
             // One that is there already goes on: begun anew with every request, an interval would never be over.
             Command::SetSchedule { schedule, done }

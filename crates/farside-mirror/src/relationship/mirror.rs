@@ -213,6 +213,14 @@ impl Mirror {
         is_done.await.unwrap_or_else(|_| Err(gone()))
     }
 
+    /// A person has moved the volume to another point, which is possible once it is broken off: that is what it shows, and what the
+    /// source is told that hosts go on from.
+    pub async fn moved(&self) -> Result<(), MirrorError> {
+        let (done, is_done) = oneshot::channel();
+        self.send(Command::Moved { done }).await?;
+        is_done.await.unwrap_or_else(|_| Err(gone()))
+    }
+
     async fn send_event(&self, event: Event) -> Result<(), MirrorError> {
         let (done, is_done) = oneshot::channel();
         self.send(Command::Event { event, done }).await?;

@@ -51,7 +51,8 @@ impl Driver {
         self.rotation = Some(tokio::spawn(async move {
             match rotate(&parts, &relationship).await {
                 Ok(0) => {}
-                Ok(gone) => tracing::info!(
+                // With each update, as a rule: what it says would push what is worth keeping out of a support bundle.
+                Ok(gone) => tracing::debug!(
                     relationship = %relationship.id, volume = %relationship.destination, points = gone,
                     "retention ({}) has let points go", relationship.retention
                 ),

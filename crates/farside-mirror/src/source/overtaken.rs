@@ -360,13 +360,14 @@ impl Shared {
             Some(o) if o.ended => " Its mirror was deleted there, so only this site remembers it.",
             _ => "",
         };
+        let site = self.name_of(peer);
         tracing::warn!(
             %relationship, %peer, %volume, replica = %destination, fenced, suppressed,
             "OVERTAKEN: the replica of {volume} was broken off and hosts may be writing to it.{ended} Decide which side \
-             counts. To make {volume} follow the replica: farside mirror resync {volume} --from PEER:{destination} \
+             counts. To make {volume} follow the replica: farside mirror resync {volume} --from {site}:{destination} \
              (what was written to {volume} since stays as a side branch). To make the replica follow {volume}, at \
              its site: farside mirror resync {destination}. To keep both and end the mirror: farside mirror release \
-             {volume} PEER"
+             {volume} {site}"
         );
     }
 

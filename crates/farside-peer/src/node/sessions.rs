@@ -64,9 +64,11 @@ impl Inner {
     }
 
     fn status(&self, peer: &Peer) -> PeerStatus {
+        let state = peer.state.borrow().clone();
+        let heard_at = peer.session.as_ref().map(|session| session.heard_at());
         PeerStatus {
             record: peer.record.clone(),
-            state: peer.state.borrow().clone(),
+            state: PeerState { heard_at: heard_at.or(state.heard_at), ..state },
             hindrance: peer
                 .session
                 .as_ref()
@@ -140,6 +142,7 @@ impl Inner {
             *state = PeerState {
                 connected: true,
                 since: Some(now),
+                heard_at: Some(now),
                 last_error: state.last_error.take(),
                 rtt_seconds: None,
                 clock_ahead_seconds: state.clock_ahead_seconds,
@@ -191,14 +194,15 @@ impl Inner {
     /// The peer has no session any more: whoever dials it waits for that. Nothing else may take the session away, or that would
     /// never be said, and the peer never dialled again.
     fn publish_end(&self, session: &Arc<Session>, reason: String) {
-        let now = self.clock.now();
+        let heard_at = session.heard_at();
         let mut peers = self.peers.lock();
         let Some(peer) = with(&mut peers, session) else { return };
         peer.session = None;
         peer.instances.ended(self.up());
         peer.state.send_modify(|state| {
             *state = PeerState {
-                since: Some(now),
+                since: Some(heard_at),
+                heard_at: Some(heard_at),
                 last_error: Some(reason),
                 clock_ahead_seconds: state.clock_ahead_seconds,
                 ..PeerState::default()

@@ -13,8 +13,11 @@ pub(super) const ISOLATED: &str = "this site runs isolated (farsided --isolated)
 pub struct PeerState {
     /// Whether a session is live.
     pub connected: bool,
-    /// Since when it is, or is not; `None`: never connected since the node started.
+    /// Since when it is, or is not: then from when the peer was last heard, however long its silence was waited for. `None`: never
+    /// connected since the node started.
     pub since: Option<Timestamp>,
+    /// When it was last heard; `None`: not since the node started.
+    pub heard_at: Option<Timestamp>,
     /// Why there is none, or why the one before ended.
     pub last_error: Option<String>,
     /// Round-trip time as last measured, seconds.

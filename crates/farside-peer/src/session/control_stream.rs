@@ -29,6 +29,9 @@ pub(super) async fn read_frames(session: Arc<Session>, mut reader: ReadHalf<Bund
             () = session.lost.cancelled() => return,
             frame = control::read(&mut reader) => frame,
         };
+        if let Ok(Some(_)) = frame {
+            session.note_heard();
+        }
         match frame {
             Ok(Some((Body::Close(reason), ..))) => {
                 break format!("the peer closed it: {}", printable(&reason, REFUSAL_TEXT_MAX));

@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use farside_link::limits::KEEPALIVE_MAX;
 use farside_link::{SocketOptions, SocketStats, WireCounters};
+use farside_platform::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::time::Instant;
@@ -52,6 +53,8 @@ pub(crate) struct Session {
     /// Whoever wants to know whether the peer is there.
     pub(super) question: Mutex<Option<(u64, oneshot::Sender<()>)>>,
     pub(super) measured: watch::Sender<Option<Measured>>,
+    /// When the newest frame came on the control stream; at the beginning the hello.
+    heard_at: Mutex<Timestamp>,
     pub(super) suspected: Notify,
     /// How often the other side wants a quiet session to be asked for a sign of life.
     pub(super) their_keepalive: Mutex<Duration>,
@@ -74,6 +77,7 @@ impl Session {
     ) -> Session {
         Session {
             info,
+            heard_at: Mutex::new(context.clock.now()),
             context,
             me,
             link,
@@ -112,6 +116,16 @@ impl Session {
     /// The peer behaves as if this session were gone: find out soon.
     pub(crate) fn suspect(&self) {
         self.suspected.notify_one();
+    }
+
+    /// A frame of the peer has come.
+    pub(super) fn note_heard(&self) {
+        *self.heard_at.lock() = self.context.clock.now();
+    }
+
+    /// When the peer was last heard. It lived then: a session that is given up for its silence ends later.
+    pub(crate) fn heard_at(&self) -> Timestamp {
+        *self.heard_at.lock()
     }
 
     /// How often this side wants a quiet session to be asked for a sign of life.

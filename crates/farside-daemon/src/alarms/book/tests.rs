@@ -68,6 +68,17 @@ fn what_nobody_can_tell_changes_nothing() {
 }
 
 #[test]
+fn what_a_person_has_ended_is_over_at_once() {
+    let over = || Finding { verdict: Verdict::Over, ..holds(Kind::ObjectiveBroken, "q/v") };
+    let mut book = Book::new(Vec::new(), 0);
+    assert_eq!(book.look(at(0), vec![over()], times(0, 60)), []);
+    assert_eq!(book.look(at(1), vec![holds(Kind::ObjectiveBroken, "q/v")], times(0, 60)).len(), 1);
+    let edges = book.look(at(2), vec![over()], times(0, 60));
+    assert!(matches!(&edges[..], [Edge::Cleared(_)]), "{edges:?}");
+    assert_eq!(book.look(at(3), vec![over()], times(0, 60)), []);
+}
+
+#[test]
 fn what_was_raised_before_a_restart_is_not_raised_again() {
     let mut before = Book::new(Vec::new(), 3);
     let findings = || vec![holds(Kind::PoolFull, "tank"), holds(Kind::PeerGone, "north")];

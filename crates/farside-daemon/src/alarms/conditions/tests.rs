@@ -9,6 +9,10 @@ const LIMITS: Limits = Limits {
 fn mirror() -> DrivenSeen {
     DrivenSeen {
         state: State::Mirrored,
+        peer: "north".into(),
+        source: "p/v".into(),
+        is_peer_away: false,
+        is_source_unaware: false,
         why: None,
         lag_seconds: Some(5.0),
         objective_seconds: None,
@@ -44,8 +48,9 @@ fn of_peer(conditions: &mut Conditions, now: u64, peer: PeerSeen) -> (Vec<Kind>,
 }
 
 fn kinds(found: Vec<Finding>) -> (Vec<Kind>, Vec<Kind>) {
+    let found = found.into_iter().filter(|finding| finding.verdict != Verdict::Over);
     let is_unsure = |finding: &Finding| finding.verdict == Verdict::Unsure;
-    let (unsure, holds): (Vec<_>, Vec<_>) = found.into_iter().partition(is_unsure);
+    let (unsure, holds): (Vec<_>, Vec<_>) = found.partition(is_unsure);
     let kinds = |findings: Vec<Finding>| findings.into_iter().map(|finding| finding.kind).collect();
     (kinds(holds), kinds(unsure))
 }
@@ -230,4 +235,74 @@ fn a_signature_is_told_until_a_person_says_otherwise() {
     assert_eq!(of(Signature::Normal), (vec![], vec![]));
     assert_eq!(of(Signature::StillSuspected), (vec![], vec![Kind::Ransomware]));
     assert_eq!(of(Signature::Suspected { message: "m".into() }), (vec![Kind::Ransomware], vec![]));
+}
+
+#[test]
+fn what_was_broken_off_or_deleted_is_not_late_any_more() {
+    let over = |found: Vec<Finding>| {
+        let of_updates = found.into_iter().filter(|finding| finding.verdict == Verdict::Over);
+        of_updates.map(|finding| finding.kind).collect::<Vec<_>>()
+    };
+    let seen = |driven: DrivenSeen| Seen {
+        mirrors: vec![MirrorSeen { name: "q/v".into(), driven: Some(driven) }],
+        ..Seen::default()
+    };
+    let failures = Failures { in_a_row: 9, last: None };
+    let broken = DrivenSeen { state: State::BrokenOff, failures, ..mirror() };
+    let mut conditions = Conditions::default();
+    assert_eq!(over(conditions.look(Duration::ZERO, &seen(broken.clone()), &LIMITS)), OF_UPDATES);
+    assert_eq!(at_lag(9999.0, &broken), (vec![], vec![]));
+    // Deleted: the second look that misses it is sure.
+    assert_eq!(over(conditions.look(Duration::ZERO, &Seen::default(), &LIMITS)), []);
+    assert_eq!(over(conditions.look(Duration::ZERO, &Seen::default(), &LIMITS)), OF_UPDATES);
+    assert_eq!(over(conditions.look(Duration::ZERO, &Seen::default(), &LIMITS)), []);
+}
+
+#[test]
+fn two_originals_are_told_at_both_sites() {
+    let message = |seen: Seen| {
+        let found = Conditions::default().look(Duration::ZERO, &seen, &LIMITS);
+        found.into_iter().find_map(|finding| match finding.verdict {
+            Verdict::Holds { message, hint } if finding.kind == Kind::TwoOriginals => Some((message, hint)),
+            _ => None,
+        })
+    };
+    let overtaken = OvertakenSeen {
+        name: "p/v".into(),
+        peer: "south".into(),
+        replica: "q/v".into(),
+        beyond: None,
+        ended: false,
+    };
+    let (text, hint) = message(Seen { overtaken: vec![overtaken], ..Seen::default() }).unwrap();
+    assert!(text.contains("q/v at south was broken off") && text.contains("p/v here"), "{text}");
+    assert!(hint.contains("farside mirror resync p/v --from south:q/v"), "{hint}");
+    assert!(hint.contains("farside mirror release p/v south"), "{hint}");
+    let broken = |is_source_unaware| {
+        let driven = DrivenSeen { state: State::BrokenOff, is_source_unaware, ..mirror() };
+        let mirrors = vec![MirrorSeen { name: "q/v".into(), driven: Some(driven) }];
+        message(Seen { mirrors, ..Seen::default() })
+    };
+    assert!(broken(true).unwrap().0.contains("north has not heard of it"));
+    assert_eq!(broken(false), None);
+}
+
+#[test]
+fn without_a_session_no_forecast_is_made() {
+    let seen = DrivenSeen {
+        objective_seconds: Some(100.0),
+        forecast_seconds: Some(200.0),
+        is_peer_away: true,
+        ..mirror()
+    };
+    assert_eq!(at_lag(50.0, &seen), (vec![], vec![]));
+    let mirrors =
+        vec![MirrorSeen { name: "q/v".into(), driven: Some(DrivenSeen { lag_seconds: Some(85.0), ..seen }) }];
+    let found = Conditions::default().look(Duration::ZERO, &Seen { mirrors, ..Seen::default() }, &LIMITS);
+    let [Finding { kind: ObjectiveAtRisk, verdict: Verdict::Holds { message, hint }, .. }] = &found[..]
+    else {
+        panic!("{found:?}")
+    };
+    assert!(message.contains("more until there is a session with north"), "{message}");
+    assert!(hint.contains("farside peer status north") && !hint.contains("mirror update"), "{hint}");
 }
