@@ -317,7 +317,15 @@ pub(crate) struct AlarmCount {
     pub(crate) open: u64,
 }
 
+/// As people and programs are told of it. Of one that is over the words are not those of one that is not: a tired reader acts on them.
 fn document(alarm: &Alarm) -> api::Alarm {
+    let (message, hint) = match alarm.cleared_at.map(convert::time) {
+        None => (alarm.message.clone(), alarm.hint.clone()),
+        Some(at) => (
+            format!("over since {at}, and was raised because: {}", alarm.message),
+            String::from("nothing has to be done"),
+        ),
+    };
     api::Alarm {
         id: alarm.id.to_string(),
         kind: alarm.kind.name().to_owned(),
@@ -326,8 +334,8 @@ fn document(alarm: &Alarm) -> api::Alarm {
         raised_at: convert::time(alarm.raised_at),
         cleared_at: alarm.cleared_at.map(convert::time),
         acknowledged: alarm.acknowledged_at.is_some(),
-        message: alarm.message.clone(),
-        hint: alarm.hint.clone(),
+        message,
+        hint,
     }
 }
 
@@ -378,6 +386,9 @@ mod tests {
             hint: "h".into(),
         };
         assert_eq!(alarm(&row(&stored)), Some(stored.clone()));
+        let told = document(&stored);
+        assert!(told.message.starts_with("over since ") && told.message.ends_with(": m"), "{}", told.message);
+        assert_eq!(told.hint, "nothing has to be done");
         assert_eq!(alarm(&AlarmRow { kind: "from-the-future".into(), ..row(&stored) }), None);
     }
 }
