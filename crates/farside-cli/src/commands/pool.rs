@@ -226,7 +226,9 @@ fn status(pool: &Pool) -> String {
         ("quarantined", or_dash(pool.quarantined.as_deref(), quarantine::bytes)),
         ("scrub", or_dash(pool.scrub.as_ref(), scrub::summary)),
     ]);
-    let lines = pool.staged.iter().flatten().map(|staged| {
+    // What was cut before anything had come has nothing to go on with.
+    let staged = pool.staged.iter().flatten().filter(|staged| staged.transferring || staged.bytes != Some(0));
+    let lines = staged.map(|staged| {
         let bytes = or_dash(staged.bytes, size);
         if staged.transferring {
             format!("\nstaged: {bytes} of {}, by a transfer that runs\n", staged.volume)

@@ -326,6 +326,8 @@ async fn import(
     let refused = (!known.is_empty()).then(|| {
         format!("this site knows mirrors of a pool {name}, which the copy has not got any more. Give it another name")
     });
+    let open = site.pools.list().into_iter().find(|pool| pool.path == path && pool.state == PoolState::Open);
+    let refused = refused.or_else(|| open.map(|pool| format!("{path} is open here, as pool {}", pool.name)));
     if planned.plan {
         return Ok(Outcome::Plan(Plan { refused, ..plans::import_pool(&name, &path, as_copy) }));
     }
