@@ -3501,6 +3501,11 @@ export interface components {
              *     refused at the peer because another has this site's.
              */
             key_conflicts?: number;
+            /**
+             * Format: date-time
+             * @description When it was last heard; null: not since this daemon started.
+             */
+            last_heard_at?: string | null;
             /** @description What it is called here. */
             name: string;
             /**
@@ -3918,6 +3923,11 @@ export interface components {
              *     refused at the peer because another has this site's.
              */
             key_conflicts?: number;
+            /**
+             * Format: date-time
+             * @description When it was last heard; null: not since this daemon started.
+             */
+            last_heard_at?: string | null;
             /** @description What it is called here. */
             name: string;
             /**

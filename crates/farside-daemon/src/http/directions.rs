@@ -19,7 +19,7 @@ use utoipa_axum::routes;
 use super::error::{Body, BodyOrDefault, Query};
 use super::handler::{Routes, Shared};
 use super::mirrors::patience;
-use super::plan::{Answered, Outcome, Planned};
+use super::plan::{Answered, Outcome, PLAN_PATIENCE, Planned};
 use super::volumes::{count, name_of, parse};
 use crate::convert;
 use crate::failure::Failure;
@@ -27,9 +27,6 @@ use crate::operations::Subject;
 use crate::plans::{self, BreakAt, BreakFacts, Heard, ResyncFacts};
 use crate::site::Site;
 use crate::{peers, schedules};
-
-/// How long a plan waits for a session to ask the peer for the common base: long enough to dial once.
-pub(super) const PLAN_PATIENCE: Duration = Duration::from_secs(5);
 
 pub(super) fn routes() -> Routes {
     OpenApiRouter::new().routes(routes!(break_off)).routes(routes!(resync)).routes(routes!(swap))

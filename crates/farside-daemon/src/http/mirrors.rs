@@ -18,12 +18,11 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::directions::PLAN_PATIENCE;
 use super::error::{ApiError, Body, Query};
 use super::handler::{Answer, Routes, Shared};
 use super::likeness::{self, WantedMirror};
 use super::page::{Page, Wanted};
-use super::plan::{Answered, Outcome, Planned};
+use super::plan::{Answered, Outcome, PLAN_PATIENCE, Planned};
 use super::volumes::{name_of, parse};
 use crate::failure::Failure;
 use crate::mirrors::destinations::Holder;

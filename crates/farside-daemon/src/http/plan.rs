@@ -1,5 +1,7 @@
 //! Destructive requests: with `?plan=true` they answer what they would do, and do nothing.
 
+use std::time::Duration;
+
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 use farside_api::Plan;
@@ -7,6 +9,9 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::error::ApiError;
+
+/// How long a plan waits for a session to ask the peer for the common base: long enough to dial once.
+pub(super) const PLAN_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The query of a destructive request.
 #[derive(Clone, Copy, Debug, Default, Deserialize, IntoParams)]
