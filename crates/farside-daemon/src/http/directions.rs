@@ -1,7 +1,6 @@
 //! Which way a mirror goes: `/mirrors/POOL/VOL/break`, `/resync`, `/swap`.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::extract::{Path, State};
 use farside_api::{
