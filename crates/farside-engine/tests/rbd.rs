@@ -19,7 +19,7 @@ fn an_image_of_others_stays_theirs() {
     let before = (space.header("v"), space.on(&["snap", "ls"], "v"));
     let engine = space.engine(false);
     let volume = name("v");
-    assert_eq!(engine.volumes().expect("a list"), [volume.clone()]);
+    assert_eq!(engine.volumes().expect("a list"), std::slice::from_ref(&volume));
     let info = engine.volume(&volume).expect("it is there");
     assert_eq!((info.size_bytes, info.is_replica), (content.len() as u64, false));
     assert!(engine.snapshots(&volume).expect("a list").is_empty(), "theirs is theirs");

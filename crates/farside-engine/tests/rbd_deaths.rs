@@ -167,8 +167,9 @@ fn a_daemon_killed_at_any_moment_leaves_a_whole_version() {
     if !is_there() {
         return;
     }
-    let seed = std::env::var("FARSIDE_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(17_u64);
-    println!("seed {seed}");
+    let given = std::env::var("FARSIDE_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = given.unwrap_or_else(|| SmallRng::from_os_rng().random());
+    println!("FARSIDE_SEED={seed}");
     let mut rng = SmallRng::seed_from_u64(seed);
     let space = Space::new();
     replica(&space);

@@ -192,6 +192,7 @@ impl Engine for RbdEngine {
     fn staged(&self, name: &VolumeName) -> Result<StagedVersions, EngineError> {
         let (volume, document) = self.locate(name)?;
         let Some(staging) = document.staged else { return Ok(Vec::new()) };
+        volume.in_turn(|head| head.forget_failed_writes());
         let info = staging.info(volume.head_bytes()?);
         let staged: Arc<dyn StagedVersion> = Arc::new(Staged { volume, uuid: staging.uuid });
         Ok(vec![(info, staged)])

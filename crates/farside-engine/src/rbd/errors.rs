@@ -46,8 +46,8 @@ pub(super) fn explained(pool: &OpenPool, what: &str, failed: Failed, needed_byte
             "{what}: another client has the image for itself ({call}: {said}). Nothing was changed. Who it is: rbd lock ls, rbd status"
         )),
         ETIMEDOUT => EngineError::Io(format!(
-            "{what}: the cluster did not answer within {} s ({call}). What is published is safe; mirrors go on when it answers. How it \
-             is: ceph -s",
+            "{what}: the cluster did not answer within {} s ({call}): it is away, or full. What is published is safe; mirrors go on when it \
+             answers. How it is: ceph -s",
             pool.options.timeout_seconds
         )),
         _ => EngineError::Io(format!(

@@ -44,7 +44,8 @@ fn conf() -> Option<String> {
 
 fn connect(options: &RbdPool, namespace: &str) -> Pool {
     let connected = Connection::open(&options.conf, &options.user, options.timeout_seconds);
-    let connection = connected.expect("the libraries are there").expect("the cluster answers");
+    let connected = connected.expect("the libraries are there");
+    let connection = connected.unwrap_or_else(|failed| panic!("the cluster does not answer: {failed:?}"));
     Pool::open(Arc::new(connection), &options.rbd_pool, namespace).expect("the pool is there")
 }
 
@@ -86,7 +87,8 @@ impl Fixture for Rbd {
 
     fn create(seed: u64) -> Self {
         let conf = conf().unwrap_or_else(|| panic!("{CONF_VARIABLE} names no cluster"));
-        let mut options = RbdPool { conf, ..RbdPool::new("rbd") };
+        // A machine that builds beside the tests starves the cluster.
+        let mut options = RbdPool { conf, timeout_seconds: 120, ..RbdPool::new("rbd") };
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         options.namespace = format!("test-{seed}-{}-{}-{number}", since_1970.as_millis(), std::process::id());

@@ -37,7 +37,7 @@ impl Head {
     /// Has the image for itself: whoever else writes is refused.
     pub(super) fn hold(&mut self, volume: &Volume) -> Result<Arc<Image>, EngineError> {
         if let Some(held) = self.held() {
-            if held.owns_lock().map_err(|failed| volume.failed("the lock", failed))? {
+            if self.still_owns(&held).map_err(|failed| volume.failed("the lock", failed))? {
                 return Ok(held);
             }
             // Somebody broke it, or the cluster was away for long.

@@ -34,11 +34,12 @@ impl Space {
     /// In the cluster for tests, without a namespace.
     pub(crate) fn unmade() -> Space {
         let conf = std::env::var(CONF_VARIABLE).expect("it was looked at");
-        Space { options: RbdPool { conf, ..RbdPool::new("rbd") } }
+        Space { options: RbdPool { conf, timeout_seconds: 120, ..RbdPool::new("rbd") } }
     }
 
     pub(crate) fn of(conf: &str) -> Space {
-        let mut options = RbdPool { conf: conf.into(), ..RbdPool::new("rbd") };
+        // A machine that builds beside the tests starves the cluster.
+        let mut options = RbdPool { conf: conf.into(), timeout_seconds: 120, ..RbdPool::new("rbd") };
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         options.namespace = format!("test-{}-{number}", Uuid::new_v4());
         let space = Space { options };
