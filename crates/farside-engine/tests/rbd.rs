@@ -188,6 +188,13 @@ fn images_of_other_kinds_work_or_are_refused() {
     let kept = snapshot_names(&space, "parent").pop().expect("it is there");
     space.on(&["snap", "protect"], &format!("parent@{kept}"));
     space.rbd(&["clone", &space.image(&format!("parent@{kept}")), &space.image("second")]);
+    // With the metadata of its parent, which says nothing of it.
+    let second = name("second");
+    assert!(space.header("second").contains("metadata_farside"), "the cluster copies it");
+    assert!(engine.snapshots(&second).expect("a list").is_empty());
+    engine.take_snapshot(&second, &spec("s1", 1)).expect("a snapshot");
+    assert_eq!(engine.snapshots(&second).expect("a list").len(), 1);
+    engine.delete_snapshot(&second, Uuid::from_u128(1)).expect("deleted");
     engine.delete_snapshot(&parent, Uuid::from_u128(1)).expect("deleted");
     assert!(engine.snapshots(&parent).expect("a list").is_empty());
     assert!(snapshot_names(&space, "parent").contains(&kept), "a clone stands on it");

@@ -24,6 +24,8 @@ pub(super) const VERSION: u32 = 1;
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Document {
     version: u32,
+    /// The image's id. Ceph copies metadata with an image: a document of another image says nothing of this one.
+    pub(super) image: String,
     /// Of the next snapshot.
     next_sequence: u64,
     /// The volume is deleted; what is left of the image goes when nobody reads it.
@@ -47,6 +49,7 @@ impl Default for Document {
     fn default() -> Document {
         Document {
             version: VERSION,
+            image: String::new(),
             next_sequence: 0,
             deleted: false,
             record: None,
@@ -183,8 +186,8 @@ pub(super) fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
 }
 
 impl Document {
-    /// Reads what lies in the metadata; nothing there: a volume that farside has not changed.
-    pub(super) fn read(volume: &VolumeName, bytes: &[u8]) -> Result<Document, EngineError> {
+    /// Reads what lies in the metadata of an image; nothing of its own there: a volume that farside has not changed.
+    pub(super) fn read(volume: &VolumeName, image: &str, bytes: &[u8]) -> Result<Document, EngineError> {
         if bytes.is_empty() {
             return Ok(Document::default());
         }
@@ -195,6 +198,9 @@ impl Document {
             ))
         };
         let value: serde_json::Value = serde_json::from_slice(bytes).map_err(|error| broken(&error))?;
+        if value.get("image").and_then(serde_json::Value::as_str).is_some_and(|of| of != image) {
+            return Ok(Document::default());
+        }
         match value.get("version").and_then(serde_json::Value::as_u64) {
             Some(version) if version == u64::from(VERSION) => {}
             version => {

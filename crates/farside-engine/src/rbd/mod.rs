@@ -13,7 +13,9 @@
 //!   update is staged in the head; what hosts see meanwhile is a snapshot (*shown*). A break rolls the head back to that, and what was
 //!   staged is *parked* as a snapshot.
 //! * **A second owner fences the first.** [`RbdEngine::settle`] with `take_over` breaks the locks of another client, which puts that on the
-//!   cluster's blocklist: neither a byte nor a document of its changes any more, however alive it is.
+//!   cluster's blocklist: neither a byte nor a document of its changes any more, however alive it is. It stays there for
+//!   `mon_osd_blocklist_default_expire`, an hour: a process that hangs for longer and then wakes is fenced no more. (To ask librbd for
+//!   longer, `rbd_blocklist_expire_seconds`, has Ceph 16 refuse the whole break.)
 //! * **Fingerprints are derived.** Content roots are made of the blocks, and beside each snapshot lie those of its spans of 512 KiB
 //!   (`leaves.rs`), so that the next one reads what differs. What is lost costs reading.
 //!

@@ -124,7 +124,7 @@ impl Volume {
             },
             Err(failed) => return Err(self.failed("the metadata", failed)),
         };
-        Ok(Some((Document::read(&self.name, &bytes)?, bytes)))
+        Ok(Some((Document::read(&self.name, &self.id, &bytes)?, bytes)))
     }
 
     fn load_raw(&self) -> Result<(Document, Vec<u8>), EngineError> {
@@ -169,6 +169,7 @@ impl Volume {
             if document == was {
                 return Ok(done);
             }
+            document.image.clone_from(&self.id);
             let mut argument = 1_u32.to_le_bytes().to_vec();
             argument.extend(encoded(KEY.as_bytes()));
             argument.extend(encoded(&document.write()?));
