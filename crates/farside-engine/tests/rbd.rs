@@ -3,7 +3,7 @@
 mod ceph;
 
 use ceph::{MIB, Space, blocks, data_bytes, is_there, name, record, spec, staged_for};
-use farside_engine::{BLOCK_BYTES, ChangedBytes, Engine, EngineError};
+use farside_engine::{BLOCK_BYTES, ChangeKind, ChangedBytes, Engine, EngineError};
 use uuid::Uuid;
 
 /// Nothing of an image is written by looking at it; a mirror that has it as its source leaves what it found, once its snapshots are gone.
@@ -233,4 +233,89 @@ fn snapshot_names(space: &Space, image: &str) -> Vec<String> {
     let listed = space.on(&["snap", "ls", "--format", "json"], image);
     let names = listed.split("\"name\":\"").skip(1).filter_map(|rest| rest.split('"').next());
     names.map(str::to_string).collect()
+}
+
+/// Whole objects that are written, trimmed and written again, and what is between them: a difference brings either version to the other,
+/// and what it calls a hole reads as zeros.
+#[test]
+fn differences_over_several_objects_hold_either_way() {
+    if !is_there() {
+        return;
+    }
+    const OBJECT: u64 = 4 * MIB;
+    let space = Space::new();
+    let engine = space.engine(false);
+    let volume = name("v");
+    engine.create_volume(&volume, 6 * OBJECT).expect("a volume");
+    engine.set_replica_record(&volume, record(false)).expect("a replica");
+    let mut versions: Vec<Vec<u8>> = Vec::new();
+    // Each: ranges that are written, and that are trimmed, bytes.
+    let rounds: [(&[(u64, u64)], &[(u64, u64)]); 5] = [
+        (&[(0, 6 * OBJECT)], &[]),
+        (&[(5 * OBJECT + 8192, 4096)], &[(OBJECT, OBJECT), (2 * OBJECT + 4096, 65536)]),
+        (&[(OBJECT + 12288, 4096)], &[(3 * OBJECT - 4096, 2 * OBJECT)]),
+        (&[], &[(0, 6 * OBJECT)]),
+        (&[(4 * OBJECT - 4096, 8192)], &[]),
+    ];
+    for (number, (written, trimmed)) in (1..).zip(rounds) {
+        let base = (number > 1).then(|| Uuid::from_u128(number - 1));
+        let staged = engine.stage(&volume, base, 6 * OBJECT, staged_for(number)).expect("staged");
+        let mut model = versions.last().cloned().unwrap_or_else(|| vec![0; 6 * OBJECT as usize]);
+        for (offset, length) in written {
+            let bytes = blocks(length / BLOCK_BYTES, number as u64);
+            staged.write(*offset, &bytes).expect("a write");
+            model[*offset as usize..][..bytes.len()].copy_from_slice(&bytes);
+        }
+        for (offset, length) in trimmed {
+            staged.discard(*offset, *length).expect("a hole");
+            model[*offset as usize..][..*length as usize].fill(0);
+        }
+        staged.commit(&spec(&format!("s{number}"), number)).expect("published");
+        versions.push(model);
+    }
+    let mut holes = 0;
+    for (from, was) in (1..).zip(&versions) {
+        for (to, is) in (1..).zip(&versions) {
+            let (from, to) = (Uuid::from_u128(from), Uuid::from_u128(to));
+            let mut model = was.clone();
+            for extent in engine.changed_extents(&volume, Some(from), to).expect("a difference") {
+                let extent = extent.expect("a walk");
+                let range = extent.offset as usize..(extent.offset + extent.length) as usize;
+                if extent.kind == ChangeKind::Hole {
+                    holes += 1;
+                    assert!(is[range.clone()].iter().all(|byte| *byte == 0), "{from} to {to}: {extent:?}");
+                }
+                model[range.clone()].copy_from_slice(&is[range]);
+            }
+            assert!(model == *is, "{from} to {to}: something that differs is missing");
+        }
+    }
+    assert!(holes > 0, "trims are holes");
+}
+
+/// Two daemons change what is known of one volume at the same time: nothing of either is lost.
+#[test]
+fn changes_by_two_daemons_are_both_made() {
+    const EACH: u128 = 25;
+    if !is_there() {
+        return;
+    }
+    let space = Space::new();
+    let engine = space.engine(false);
+    let volume = name("v");
+    engine.create_volume(&volume, MIB).expect("a volume");
+    let taken = engine.take_snapshot(&volume, &spec("s", 1)).expect("a snapshot").uuid;
+    std::thread::scope(|scope| {
+        for daemon in 1..=2_u128 {
+            let (space, volume) = (&space, &volume);
+            scope.spawn(move || {
+                let engine = space.engine(false);
+                for number in 1..=EACH {
+                    engine.pin(volume, taken, Uuid::from_u128(daemon << 64 | number)).expect("pinned");
+                }
+            });
+        }
+    });
+    let pinned = engine.snapshots(&volume).expect("a list").pop().expect("it is there").pinned_by;
+    assert_eq!(pinned.len() as u128, 2 * EACH);
 }
