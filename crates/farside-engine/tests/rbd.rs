@@ -249,8 +249,9 @@ fn differences_over_several_objects_hold_either_way() {
     engine.create_volume(&volume, 6 * OBJECT).expect("a volume");
     engine.set_replica_record(&volume, record(false)).expect("a replica");
     let mut versions: Vec<Vec<u8>> = Vec::new();
-    // Each: ranges that are written, and that are trimmed, bytes.
-    let rounds: [(&[(u64, u64)], &[(u64, u64)]); 5] = [
+    // Each: ranges that are written, and that are trimmed; (offset, length), bytes.
+    type Ranges<'a> = &'a [(u64, u64)];
+    let rounds: [(Ranges<'_>, Ranges<'_>); 5] = [
         (&[(0, 6 * OBJECT)], &[]),
         (&[(5 * OBJECT + 8192, 4096)], &[(OBJECT, OBJECT), (2 * OBJECT + 4096, 65536)]),
         (&[(OBJECT + 12288, 4096)], &[(3 * OBJECT - 4096, 2 * OBJECT)]),

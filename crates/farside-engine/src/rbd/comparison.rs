@@ -8,7 +8,9 @@ use super::version::Version;
 use super::volume::Volume;
 use crate::{BLOCK_BYTES, ChangedBytes, EngineError};
 
-/// Bytes of a version that the cluster is asked about at once: some hundred thousand extents at most, and a few milliseconds each.
+/// Bytes of a version that the cluster is asked about at once: it looks at each object, changed or not, 1,000 of them in some 80 ms. Larger
+/// windows took as long in all, and longer to the first extent. To look at those alone that the object map calls changed would be faster,
+/// and would believe the map.
 pub(super) const WINDOW_BYTES: u64 = 4 << 30;
 /// Bytes that are read of each version at once, to be compared.
 const READ_BYTES: u64 = 8 << 20;

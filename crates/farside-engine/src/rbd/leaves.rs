@@ -7,6 +7,9 @@
 //! "farside leaves 1" | size of the version, u64 | number of leaves, u64 | each: position u64, fingerprint 16 bytes | content root
 //! ```
 //!
+//! A leaf that the cluster's difference does not name is believed to be as it was: what says that it did not change is the snapshots of its
+//! objects, and not the bytes.
+//!
 //! Leaves that are holes are not in it. It is derived: one that is lost, or does not come to the root that it ends with, is made anew by
 //! reading the version. 48 bytes for each MiB of data; past [`OBJECT_BYTES_MAX`] none is kept, and roots are made by reading.
 
