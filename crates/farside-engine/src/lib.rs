@@ -10,6 +10,7 @@
 //! Each engine is one folder:
 //!
 //! * [`embedded`]: the embedded store (`farside-store`), which has everything natively.
+//! * [`rbd`]: images of Ceph RBD (feature `rbd`, which is on: Ceph is looked for when a pool of it is added).
 //! * `memory`: in memory, for tests (feature `conformance`), with every capability or without; fails on request.
 //!
 //! [`Engines`] has those of a site. `conformance` is the suite that each of them passes (`tests/conformance.rs`).
@@ -28,6 +29,8 @@ mod known;
 #[cfg(feature = "conformance")]
 pub mod memory;
 mod names;
+#[cfg(feature = "rbd")]
+pub mod rbd;
 mod snapshot;
 mod staged;
 mod volume;

@@ -1,0 +1,91 @@
+//! Whose a volume is: the record of its mirror, and the lock that goes with it.
+
+use super::document::{Document, Record};
+use super::errors::explained;
+use super::held::Head;
+use super::state::RbdEngine;
+use super::volume::Volume;
+use crate::{EngineError, VolumeName};
+
+impl RbdEngine {
+    /// What the volumes of a pool need when their daemon begins: replicas are locked, what a crash left behind is brought in order or goes.
+    /// Answers which volumes that failed for, and why; the others are done. With `take_over` the client of farside that
+    /// holds a volume loses it, and is put on the cluster's blocklist: for a daemon that takes over from one that is dead or hangs.
+    ///
+    /// # Errors
+    /// The images cannot be listed.
+    pub fn settle(&self, pool: &str, take_over: bool) -> Result<Vec<(VolumeName, EngineError)>, EngineError> {
+        let pool = self.pool(pool)?;
+        let images = pool.ceph.images();
+        let images = images
+            .map_err(|failed| explained(&pool, &format!("the images of pool {}", pool.name), failed, 0))?;
+        let mut failed = Vec::new();
+        for (id, image) in images {
+            let name = VolumeName { pool: pool.name.clone(), volume: image };
+            let volume = self.volume_of(pool.clone(), &name, id);
+            if let Err(error) = volume.in_turn(|head| volume.settle(head, take_over)) {
+                failed.push((name, error));
+            }
+        }
+        Ok(failed)
+    }
+
+    /// The cluster's name of the snapshot that hosts are to be shown of a volume, whatever its head holds; none: its head is what they see.
+    pub fn shown_snapshot(&self, name: &VolumeName) -> Result<Option<String>, EngineError> {
+        Ok(self.locate(name)?.1.shown.map(|shown| shown.name()))
+    }
+}
+
+impl Volume {
+    fn settle(&self, head: &mut Head, take_over: bool) -> Result<(), EngineError> {
+        let Some((document, _)) = self.load_any()? else { return Ok(()) };
+        if document.deleted {
+            return self.finish_deletion(head, &document);
+        }
+        if take_over && head.held().is_none() {
+            self.fence(&document)?;
+        }
+        let is_hidden = document.shown.is_some();
+        if document.is_replica() || is_hidden {
+            head.hold(self)?;
+        }
+        if is_hidden && document.staged.as_ref().is_none_or(|staging| staging.parked.is_some()) {
+            head.restore(self)?;
+        }
+        self.clear_garbage(head)
+    }
+
+    /// Takes the lock from the client of farside that has it, which changes nothing any more. A host keeps it.
+    fn fence(&self, document: &Document) -> Result<(), EngineError> {
+        let Some(holder) = &document.holder else { return Ok(()) };
+        let image = self.opened()?;
+        let owner = image.lock_owner().map_err(|failed| self.failed("the lock", failed))?;
+        let Some(owner) = owner.filter(|owner| owner == holder) else { return Ok(()) };
+        self.inner.steps.take("break the lock")?;
+        image.break_lock(&owner).map_err(|failed| self.failed("the lock", failed))
+    }
+
+    /// Sets or takes away the record. Where hosts may write afterwards the head is theirs before: what was staged in it is parked.
+    pub(super) fn set_record(&self, head: &mut Head, record: Option<Record>) -> Result<(), EngineError> {
+        let follows = record.as_ref().is_some_and(|record| !record.broken_off);
+        if follows {
+            head.hold(self)?;
+        } else if let Some(shown) = self.load()?.shown {
+            head.park(self)?;
+            head.roll_back(self, &shown)?;
+        }
+        self.change("set the record", |document: &mut Document| {
+            document.record.clone_from(&record);
+            if !follows {
+                document.show_head();
+            }
+            Ok(())
+        })?;
+        if !follows {
+            head.release();
+        }
+        // It is set; what cannot go now goes another time.
+        _ = self.clear_garbage(head);
+        Ok(())
+    }
+}

@@ -1,0 +1,84 @@
+//! The engine: its pools, and what this process has of their images.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, RwLock};
+
+use super::held::Head;
+use super::pool::{OpenPool, RbdPool, open};
+use super::readers::Readers;
+use super::steps::Steps;
+use crate::{EngineError, is_label};
+
+/// What this process has of an image's head, and whose turn it is to change the volume.
+pub(super) type SharedHead = Arc<Mutex<Head>>;
+
+/// The engine. Its clones are the same.
+#[derive(Clone)]
+pub struct RbdEngine {
+    pub(super) inner: Arc<Inner>,
+}
+
+pub(super) struct Inner {
+    pub(super) pools: RwLock<BTreeMap<String, Arc<OpenPool>>>,
+    /// What this process has of each image, by (pool, image's id).
+    pub(super) heads: Mutex<HashMap<(String, String), SharedHead>>,
+    pub(super) readers: Readers,
+    pub(super) steps: Steps,
+}
+
+impl Default for RbdEngine {
+    fn default() -> Self {
+        RbdEngine::new()
+    }
+}
+
+impl RbdEngine {
+    /// Without pools. Ceph's libraries are not looked for yet.
+    pub fn new() -> RbdEngine {
+        let inner = Inner {
+            pools: RwLock::default(),
+            heads: Mutex::default(),
+            readers: Readers::default(),
+            steps: Steps::default(),
+        };
+        RbdEngine { inner: Arc::new(inner) }
+    }
+
+    /// Adds a pool: connects to its cluster, which takes tens of milliseconds, or until the time-out. Nothing there is changed;
+    /// [`settle`](Self::settle) does what the volumes need.
+    ///
+    /// # Errors
+    /// The libraries cannot be loaded (it names their packages), the cluster cannot be reached, the user or the pool is not there.
+    pub fn add(&self, name: &str, options: RbdPool) -> Result<(), EngineError> {
+        if !is_label(name) {
+            return Err(EngineError::BadName { name: name.into() });
+        }
+        if self.inner.pools.read().contains_key(name) {
+            return Err(EngineError::Exists { what: format!("pool {name}") });
+        }
+        let opened = open(name, options)?;
+        self.inner.pools.write().insert(name.into(), Arc::new(opened));
+        Ok(())
+    }
+
+    /// Takes a pool away, and lets go of its images: their locks come free.
+    pub fn remove(&self, name: &str) -> bool {
+        let is_gone = self.inner.pools.write().remove(name).is_some();
+        self.inner.heads.lock().retain(|(pool, _), _| pool != name);
+        self.inner.readers.forget(name);
+        is_gone
+    }
+
+    pub(super) fn pool(&self, name: &str) -> Result<Arc<OpenPool>, EngineError> {
+        self.inner.pool(name)
+    }
+}
+
+impl Inner {
+    pub(super) fn pool(&self, name: &str) -> Result<Arc<OpenPool>, EngineError> {
+        let found = self.pools.read().get(name).cloned();
+        found.ok_or_else(|| EngineError::NotFound { what: format!("pool {name}") })
+    }
+}
