@@ -354,6 +354,13 @@ impl Destination {
     ) -> Result<(), MirrorError> {
         let links = &*self.parts.links;
         let Some(own_id) = links.own_id() else { return Ok(()) };
+        // What the pool has as a replica goes on as it was: in the middle of a role change both sides may be one, for a moment.
+        let (engine, at) = (self.parts.engine.clone(), destination.clone());
+        let recorded =
+            blocking(move || Ok::<_, EngineError>(engine.replica_record(&at).unwrap_or_default())).await?;
+        if recorded.is_some() {
+            return Ok(());
+        }
         let describe = Describe {
             relationship: id.as_bytes().to_vec(),
             volume: source.to_string(),
@@ -376,7 +383,9 @@ impl Destination {
         let mut circle = vec![name(peer, source)];
         circle.extend(follows.iter().take(hops).map(|place| name(PeerId(place.site), &place.volume)));
         Err(MirrorError::State(format!(
-            "{destination} would follow {}, which follows {destination} itself: a circle without an original, and no host could              write anywhere. Nothing was made. If {destination} is the original, there is nothing to do here. If {source} shall              be it, at its site: farside mirror delete {source}, then this again",
+            "{destination} would follow {}, which follows {destination} itself: a circle without an original, and no host could \
+             write anywhere. Nothing was made. If {destination} is the original, there is nothing to do here. If {source} shall \
+             be it, at its site: farside mirror delete {source}, then this again",
             circle.join(", which follows ")
         )))
     }
