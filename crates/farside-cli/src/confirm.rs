@@ -90,6 +90,7 @@ pub fn describe(plan: &Plan) -> String {
     match figures(plan.lost_blocks, plan.lost_bytes, plan.lost_seconds) {
         Some(figures) if !plan.lost.is_empty() => text += &format!("         {figures}\n"),
         None if plan.lost.is_empty() => text += "  lost:  nothing\n",
+        None if plan.lost.last().is_some_and(|last| last.ends_with(':')) => text += "         nothing\n",
         _ => {}
     }
     if let Some(kept) = &plan.kept_as {

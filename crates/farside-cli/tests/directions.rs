@@ -370,6 +370,28 @@ fn a_direction_that_sleeps_is_neither_changed_nor_called_wrong() {
     assert!(said.contains("p/v is overtaken") && !said.contains("broken off, and nothing"), "{said}");
 }
 
+/// Who had the roles last and was overtaken since claims nothing when its own side of the mirror is deleted: the original stays
+/// the one there is.
+#[test]
+fn whoever_was_overtaken_claims_nothing_with_the_end_of_its_mirror() {
+    let pair = mirrored("--reverse --fence");
+    let (a, b) = (&pair.a, &pair.b);
+    b.ok("peer allow a q/v --reverse --fence");
+    b.ok("mirror swap q/v --yes");
+    a.ok("mirror break p/v --yes");
+    let source = || {
+        let all = b.json("mirror status q/v");
+        all.as_array().unwrap().iter().find(|row| row["role"] == "source").cloned().unwrap()
+    };
+    eventually("b has heard of it", || !source()["overtaken"].is_null());
+    b.ok("mirror delete q/v --yes");
+    // The word of an end is told at once where there is a session.
+    std::thread::sleep(Duration::from_secs(3));
+    assert!(!a.nbd("p/v").read_only, "{}", a.ok("mirror status --all"));
+    let rows = a.json("mirror status --all");
+    assert!(rows.as_array().unwrap().iter().all(|row| row["overtaken"].is_null()), "{rows}");
+}
+
 #[test]
 fn a_fence_keeps_hosts_from_an_overtaken_volume_until_it_is_decided() {
     let mut pair = mirrored("--reverse --fence");

@@ -323,7 +323,7 @@ fn document(alarm: &Alarm) -> api::Alarm {
         None => (alarm.message.clone(), alarm.hint.clone()),
         Some(at) => (
             format!("over since {at}, and was raised because: {}", alarm.message),
-            String::from("nothing has to be done"),
+            String::from("farside status says what is wrong now, if anything is"),
         ),
     };
     api::Alarm {
@@ -388,7 +388,7 @@ mod tests {
         assert_eq!(alarm(&row(&stored)), Some(stored.clone()));
         let told = document(&stored);
         assert!(told.message.starts_with("over since ") && told.message.ends_with(": m"), "{}", told.message);
-        assert_eq!(told.hint, "nothing has to be done");
+        assert!(told.hint.contains("farside status"), "{}", told.hint);
         assert_eq!(alarm(&AlarmRow { kind: "from-the-future".into(), ..row(&stored) }), None);
     }
 }

@@ -212,7 +212,9 @@ impl Failure for MirrorError {
         match self {
             MirrorError::Transfer(error) => error.into_error_body(),
             MirrorError::NoSession(_) => ErrorBody::new(ErrorCode::PeerUnreachable, message)
-                .hint("farside peer list shows the session; mirroring goes on when it is back"),
+                .hint(
+                "farside peer list shows the session. What has a schedule goes on by itself when it is back; without one, ask again",
+            ),
             MirrorError::NoAnswer { .. } => ErrorBody::new(ErrorCode::PeerUnreachable, message),
             MirrorError::BeingMade(_) => ErrorBody::new(ErrorCode::Exists, message),
             MirrorError::State(_) => ErrorBody::new(ErrorCode::Refused, message),

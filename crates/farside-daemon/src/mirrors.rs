@@ -597,8 +597,8 @@ fn away(status: &MirrorStatus, peer: Option<&PeerStatus>) -> Option<String> {
         let says_nothing = status.why.is_none() && matches!(status.state, State::Mirrored | State::Queued);
         return says_nothing.then(|| {
             format!(
-                "the site that it followed is not paired any more, and nothing comes. Pair again and farside peer rekey, or farside \
-                 mirror delete {}",
+                "the site that it followed is not paired any more, and nothing comes. Pair again (if that site has another key by then, farside peer rekey \
+                 too; and farside peer allow at that site, if the right went), or farside mirror delete {}",
                 status.relationship.destination
             )
         });

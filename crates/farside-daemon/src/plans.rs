@@ -361,7 +361,10 @@ pub(crate) fn break_off(facts: &BreakFacts<'_>) -> Plan {
     let is_given_up = at.is_none() && current.is_none() && facts.fence != FenceAfter::Lifted;
     plan.would.push(String::from(match is_given_up {
         true => "the first copy is given up: nothing is taken over, and the hosts at the source go on",
-        false => "no more updates come; the source is not asked, and is told when there is a session with it",
+        false => {
+            "no more updates come; the source is not asked, and is told at once if there is a session with it, else as soon as there is \
+             one: its hosts are stopped then if it was allowed with --fence, and else write on"
+        }
     }));
     if facts.readers > 0 {
         plan.would.push(format!(
@@ -395,8 +398,8 @@ pub(crate) fn break_off(facts: &BreakFacts<'_>) -> Plan {
     }
     if let (Some(_), Some(Heard { peer, at, after_seconds })) = (current, &facts.heard) {
         plan.lost.push(format!(
-            "{peer} was last heard at {at:.0}, {} after that point: what was written there since is not known here; the time \
-             that is given counts until now",
+            "{peer} was last heard at {at:.0}, {} after that point, and may have gone on for some seconds until its next word was due: what \
+             was written there since that point is not known here; the time that is given counts until now",
             roughly(*after_seconds)
         ));
     }

@@ -426,7 +426,11 @@ fn outcome(operation: &Operation) -> String {
     };
     let wire = record.wire_bytes_sent + record.wire_bytes_received;
     let set_aside = record.set_aside.iter().map(|name| {
-        format!("what {0} showed before stays as {0}@{name}; it opens read-only\n", operation.volume)
+        let what = match name.starts_with("rescue-source-") {
+            true => "what had come from its source beyond that",
+            false => "what it showed before",
+        };
+        format!("{what} stays as {}@{name}; it opens read-only\n", operation.volume)
     });
     let set_aside: String = set_aside.collect();
     let (changed, here) = changed_and_here(record);

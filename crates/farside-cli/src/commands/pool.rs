@@ -49,7 +49,13 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
             let pool: Pool = context.client.post(&["pools", &name, "grow"], &request).await?;
             context.show(&pool, |pool| {
                 let free = or_dash(pool.free_bytes, size);
-                format!("pool {} has {} now, {free} of it free\n", pool.name, or_dash(pool.size_bytes, size))
+                let warning = pool.warning.iter().map(|warning| format!("warning: {warning}\n"));
+                let now = or_dash(pool.size_bytes, size);
+                format!(
+                    "pool {} has {now} now, {free} of it free\n{}",
+                    pool.name,
+                    warning.collect::<String>()
+                )
             });
         }
         Verb::Import { name, path, force, as_copy, destructive } => {

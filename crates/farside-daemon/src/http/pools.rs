@@ -276,9 +276,22 @@ async fn grow(
         }
         pool.grow(wanted).map_err(Failure::into_error_body)
     };
+    let path = site.pools.status(&name)?.path;
+    let free = site.blocking.run(move || Ok::<_, ErrorBody>(free_bytes_at(&PathBuf::from(path)))).await?;
     let size_bytes = site.blocking.run(growing).await?;
     tracing::info!(pool = name, before, size_bytes, "pool grown on request");
-    Ok(Json(site.pools.status(&name)?))
+    let grown = site.pools.status(&name)?;
+    // What it had not taken of its file system yet is not counted: the word may come too late, and is not wrong.
+    let beyond = free.zip(Some(size_bytes.saturating_sub(before))).filter(|(free, more)| more > free);
+    let thin = beyond.map(|(free, _)| {
+        format!(
+            "the file system of {} has {:.1} GiB free, less than the pool has grown by: when that file system is full, writes to the \
+             pool fail, whatever room the pool says it has",
+            grown.path,
+            gibibytes(free)
+        )
+    });
+    Ok(Json(Pool { warning: grown.warning.or(thin), ..grown }))
 }
 
 /// Ends what reads a pool of this site's own accord.

@@ -154,7 +154,7 @@ fn a_break_shows_what_never_arrived_and_what_becomes_a_side_branch() {
         &break_off(&BreakFacts { readers: 2, arrived_bytes: Some(7), ..facts() }),
         "break mirror p/db
          would: hosts may write to p/db, which holds s9 of a:p/db
-         would: no more updates come; the source is not asked, and is told when there is a session with it
+         would: no more updates come; the source is not asked, and is told at once if there is a session with it, else as soon as there is one: its hosts are stopped then if it was allowed with --fence, and else write on
          would: NBD connections that read the replica are dropped; 2 connections are open
          would: the running transfer ends; the 7 bytes of it that have arrived are dropped
          lost: what was written at a:p/db after s9 and has not arrived; that site still has it, if it is alive
@@ -165,7 +165,7 @@ fn a_break_shows_what_never_arrived_and_what_becomes_a_side_branch() {
         &break_off(&BreakFacts { at: Some(at), ..facts() }),
         "break mirror p/db at monday
          would: hosts may write to p/db, which holds monday of a:p/db
-         would: no more updates come; the source is not asked, and is told when there is a session with it
+         would: no more updates come; the source is not asked, and is told at once if there is a session with it, else as soon as there is one: its hosts are stopped then if it was allowed with --fence, and else write on
          lost: what was written at a:p/db after s9 and has not arrived; that site still has it, if it is alive
          lost: None None Some(12.5)
          kept: p/db@s9 (and what lies between), a side branch; it opens read-only over NBD under that name, and farside snapshot rollback goes back to it

@@ -133,8 +133,13 @@ impl State {
             .foreign_keys(true);
         // On a full disk SQLite ends a transaction by itself, and what counts transactions above it does not know: such a
         // connection begins none ever again. It is closed, and another opened.
+        // A connection to a file lives as long as the pool. Looking after its age is left out: sqlx counts its idle connections in a
+        // way that may fall below zero while one is taken (0.9.0, `num_idle`), and the task that looks then goes round for ever, with
+        // a processor and the writer's connection (seen once, in a daemon that had just started).
         let pool = |connections: u32| {
-            SqlitePoolOptions::new().max_connections(connections).before_acquire(|connection, _| {
+            let options =
+                SqlitePoolOptions::new().max_connections(connections).idle_timeout(None).max_lifetime(None);
+            options.before_acquire(|connection, _| {
                 Box::pin(std::future::ready(Ok(!connection.is_in_transaction())))
             })
         };

@@ -217,6 +217,8 @@ impl Driver {
         let relationship = &self.relationship;
         // Where the pool could not be asked the row tells.
         let was_broken_off = self.state.work == Work::BrokenOff || relationship.broken_off_at.is_some();
+        // Whoever was overtaken by its own source since, which had followed it, has nothing to say to that.
+        let was_broken_off = was_broken_off && !self.is_overtaken_back();
         let stands_on = self.current.as_ref();
         let keeps_snapshot = stands_on.is_some_and(|stands_on| left.contains(&stands_on.uuid));
         let message = if was_broken_off {

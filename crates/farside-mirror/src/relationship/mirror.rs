@@ -16,7 +16,7 @@ use tracing::Instrument;
 use uuid::Uuid;
 
 use super::command::{Command, Parts, Replaced, Replacing, Reply, RoleChangeCommand, gone};
-use super::common_base::{CommonBase, Comparing, common_base};
+use super::common_base::{CommonBase, Comparing, common_base, drop_probe};
 use super::driver::{Driver, Ports};
 use super::rotation;
 use super::status::MirrorStatus;
@@ -316,9 +316,22 @@ impl Mirror {
     }
 
     async fn resync_once(&self, comparing: Comparing, link_wait: Duration) -> Result<Asked, MirrorError> {
-        let relationship = self.status().relationship;
+        let MirrorStatus { relationship, state, current, .. } = self.status();
+        if matches!(state, State::Uninitialized | State::Initializing)
+            || (state == State::Queued && current.is_none())
+        {
+            return Err(MirrorError::State(
+                "the mirror is not initialized. Run farside mirror initialize first".into(),
+            ));
+        }
         let common = common_base(&self.parts, &relationship, comparing, link_wait).await?;
-        self.resync_onto(common, None, link_wait).await
+        let probe = common.probe;
+        let asked = self.resync_onto(common, None, link_wait).await;
+        if asked.is_err() {
+            // What was taken to be compared is no version of the source's: a break would take it for one.
+            drop_probe(&self.parts, &relationship, probe).await;
+        }
+        asked
     }
 
     /// The same from a base that was found before. The relationship may take the place of another.

@@ -193,7 +193,8 @@ impl Driver {
         })
     }
 
-    fn is_overtaken_back(&self) -> bool {
+    /// The source had followed this volume, and hosts have gone on there since.
+    pub(super) fn is_overtaken_back(&self) -> bool {
         let Relationship { peer, source, destination, .. } = &self.relationship;
         self.parts.source.destinations().iter().any(|r| {
             let is_reverse = r.peer == *peer && r.source == *destination && r.destination == *source;
@@ -237,7 +238,8 @@ impl Driver {
         Some(match &*self.heard.borrow() {
             Heard::NotYet(Some(refused)) => format!(
                 "{peer} has not accepted the word that {of} was overtaken, and its hosts may be writing there; it is \
-                 told again within a minute: {refused}"
+                 told again within a minute: {refused}. If the mirror was ended there, end it here too: farside mirror delete {}",
+                self.relationship.destination
             ),
             // No person may have broken off anything: the direction of the way back rests as one that was.
             _ if self.relationship.broken_off_at.is_none() => format!(
