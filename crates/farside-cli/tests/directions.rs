@@ -8,6 +8,7 @@ mod support;
 
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use support::{Pair, Site, eventually, status};
