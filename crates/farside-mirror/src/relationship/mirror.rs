@@ -316,14 +316,7 @@ impl Mirror {
     }
 
     async fn resync_once(&self, comparing: Comparing, link_wait: Duration) -> Result<Asked, MirrorError> {
-        let MirrorStatus { relationship, state, current, .. } = self.status();
-        if matches!(state, State::Uninitialized | State::Initializing)
-            || (state == State::Queued && current.is_none())
-        {
-            return Err(MirrorError::State(
-                "the mirror is not initialized. Run farside mirror initialize first".into(),
-            ));
-        }
+        let relationship = self.status().relationship;
         let common = common_base(&self.parts, &relationship, comparing, link_wait).await?;
         let probe = common.probe;
         let asked = self.resync_onto(common, None, link_wait).await;
