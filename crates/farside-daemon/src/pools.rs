@@ -578,7 +578,7 @@ fn being_opened(name: &str) -> ErrorBody {
         .hint("try again; farside pool list says for how long, and when it is open")
 }
 
-fn is_raw_device(path: &Path) -> bool {
+pub(crate) fn is_raw_device(path: &Path) -> bool {
     path.metadata().is_ok_and(|m| m.file_type().is_block_device())
 }
 

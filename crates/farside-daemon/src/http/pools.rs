@@ -276,8 +276,11 @@ async fn grow(
         }
         pool.grow(wanted).map_err(Failure::into_error_body)
     };
-    let path = site.pools.status(&name)?.path;
-    let free = site.blocking.run(move || Ok::<_, ErrorBody>(free_bytes_at(&PathBuf::from(path)))).await?;
+    let path = PathBuf::from(site.pools.status(&name)?.path);
+    // A raw device takes nothing of the file system that its name lies on.
+    let free =
+        move || Ok::<_, ErrorBody>((!pools::is_raw_device(&path)).then(|| free_bytes_at(&path)).flatten());
+    let free = site.blocking.run(free).await?;
     let size_bytes = site.blocking.run(growing).await?;
     tracing::info!(pool = name, before, size_bytes, "pool grown on request");
     let grown = site.pools.status(&name)?;
