@@ -73,8 +73,8 @@ pub use peer::{
 };
 pub use plan::Plan;
 pub use pool::{
-    CheckFinding, CheckedVersion, CreatePool, GrowPool, ImportPool, Pool, PoolCheck, PoolRoom, PoolState,
-    QuarantinedRange, ReopenPool, Severity, StagedContent,
+    CheckFinding, CheckedVersion, CreatePool, GrowPool, ImportPool, Pool, PoolCheck, PoolEngine, PoolRoom,
+    PoolState, QuarantinedRange, ReopenPool, Severity, StagedContent,
 };
 pub use scrub::{Scrub, ScrubDamage, ScrubDamageKind, ScrubState, StartScrub};
 pub use site::Site;

@@ -19,6 +19,18 @@ pub enum PoolState {
     Opening,
 }
 
+/// What keeps a pool's volumes.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum PoolEngine {
+    /// farside's own store, in a file or on a raw device.
+    #[default]
+    Embedded,
+    /// A pool of Ceph: its volumes are RBD images.
+    Rbd,
+}
+
 /// How much of a pool is left for hosts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
@@ -42,8 +54,11 @@ pub struct Pool {
     pub name: String,
     /// Its identity; null while it is not open.
     pub uuid: Option<Uuid>,
-    /// The file or device.
+    /// The file or device; of a pool of Ceph `rbd:POOL[/NAMESPACE]:id=USER:conf=FILE`.
     pub path: String,
+    /// What keeps its volumes.
+    #[serde(default)]
+    pub engine: PoolEngine,
     /// Whether it serves.
     pub state: PoolState,
     /// Why not; of a pool that serves, what is wrong with it all the same.
@@ -137,7 +152,7 @@ pub struct StagedContent {
 pub struct CreatePool {
     /// Its name.
     pub name: String,
-    /// A file that does not exist yet, or a raw device; absolute.
+    /// A file that does not exist yet, or a raw device; absolute. A pool of Ceph: `rbd:POOL[/NAMESPACE]:id=USER:conf=FILE`.
     pub path: String,
     /// Size of the file in bytes; a device has its own.
     #[serde(default)]
@@ -157,7 +172,7 @@ pub struct CreatePool {
 pub struct ImportPool {
     /// The name it shall have here.
     pub name: String,
-    /// The file or device; absolute.
+    /// The file or device; absolute. A pool of Ceph as when it is made.
     pub path: String,
     /// Takes a pool on a raw device from whoever has it open on another machine.
     #[serde(default)]

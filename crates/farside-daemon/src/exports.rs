@@ -492,7 +492,7 @@ mod tests {
     /// A pool `p` with the volume `p/v` of 1 MiB.
     fn bench() -> Bench {
         let directory = tempfile::tempdir().unwrap();
-        let pools = Arc::new(Pools::new(Arc::new(SystemClock::default()), Arc::new(OsRandomness)));
+        let pools = Arc::new(Pools::new(Arc::new(SystemClock::default()), Arc::new(OsRandomness), "test"));
         let path = directory.path().join("p.pool");
         let pool = pools.create("p", path.to_str().unwrap(), Some(64 << 20), false).unwrap();
         pool.create_volume("v", 1 << 20).unwrap();

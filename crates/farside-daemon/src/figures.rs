@@ -276,7 +276,7 @@ mod tests {
     impl Bench {
         fn new() -> Bench {
             let directory = tempfile::tempdir().unwrap();
-            let pools = Pools::new(Arc::new(SystemClock::default()), Arc::new(OsRandomness));
+            let pools = Pools::new(Arc::new(SystemClock::default()), Arc::new(OsRandomness), "test");
             let path = directory.path().join("p.pool");
             let pool = pools.create("p", path.to_str().unwrap(), Some(64 << 20), false).unwrap();
             pool.create_volume("v", 1 << 20).unwrap();

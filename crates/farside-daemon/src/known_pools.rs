@@ -13,6 +13,8 @@ use crate::error::DaemonError;
 use crate::mirrors::Mirrors;
 use crate::pools::Pools;
 use crate::pools::opening::Opening;
+use crate::pools::place::is_rbd;
+use crate::pools::seen::{self, VolumeSeen};
 use crate::site::Site;
 use crate::state::State;
 
@@ -20,8 +22,8 @@ use crate::state::State;
 const POOLS_OPEN_WITHIN: Duration = Duration::from_secs(10);
 
 /// Starts the mirrors of a pool that is open. Without them its volumes are served all the same.
-pub(crate) async fn start_mirrors(mirrors: &Mirrors, name: &str, pool: &Pool) {
-    if let Err(error) = mirrors.pool_opened(name, pool).await {
+pub(crate) async fn start_mirrors(mirrors: &Mirrors, name: &str, volumes: &[VolumeSeen]) {
+    if let Err(error) = mirrors.pool_opened(name, volumes).await {
         tracing::error!(
             pool = name,
             "the mirrors of pool {name} did not start: {}. Its volumes are served; its replicas stay as they are but get no \
@@ -36,7 +38,7 @@ pub(crate) async fn start_mirrors(mirrors: &Mirrors, name: &str, pool: &Pool) {
 /// longer than [`POOLS_OPEN_WITHIN`] is among those that are answered.
 pub(crate) async fn open(pools: &Arc<Pools>, state: &State) -> Result<Vec<Opening>, DaemonError> {
     let until = Instant::now() + POOLS_OPEN_WITHIN;
-    let rows = state.pools().await?;
+    let rows = state.pools().await?.into_iter().filter(|row| !is_rbd(&row.path)).collect::<Vec<_>>();
     let known = rows.iter().map(|row| (row.name.clone(), row.path.clone())).collect();
     let mut late = Vec::new();
     for (opening, row) in pools.begin_opening(known).into_iter().zip(rows) {
@@ -107,7 +109,7 @@ pub(crate) async fn open_late(site: Arc<Site>, mut opening: Opening) {
     };
     tell_opened(&name, &path, &served);
     if let Ok(pool) = served {
-        start_mirrors(&site.mirrors, &name, &pool).await;
+        start_mirrors(&site.mirrors, &name, &seen::of_store(&pool)).await;
         // Its volumes are known by more than their names now.
         site.mirrors.refresh_fences();
         readers_go_on(&site, name, pool).await;

@@ -7,7 +7,7 @@
 //! Read in this order:
 //!
 //! * [`options`]: arguments and file, merged.
-//! * `run`: start to stop in one function. `known_pools`: the pools that it begins with.
+//! * `run`: start to stop in one function. `known_pools`, `known_clusters`: the pools that it begins with.
 //! * `pools`, `exports`, `hosts`, `peers`, `mirrors`: the seam of each crate below, one file.
 //! * `accelerator`: the process of the accelerator.
 //! * `alarms`: what is wrong, told once. `events`: what changes, told as it changes.
@@ -41,6 +41,7 @@ mod failure;
 mod figures;
 mod hosts;
 mod http;
+mod known_clusters;
 mod known_pools;
 mod listen;
 mod logging;

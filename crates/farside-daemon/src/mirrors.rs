@@ -23,7 +23,6 @@ use farside_mirror::{
 };
 use farside_peer::{Node, PeerId, PeerStatus};
 use farside_platform::{Clock, Randomness, Timestamp};
-use farside_store::Pool;
 use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 use uuid::Uuid;
@@ -36,6 +35,7 @@ use crate::exports::Exports;
 use crate::failure::Failure;
 use crate::peers::{self, Rights};
 use crate::pools::Pools;
+use crate::pools::seen::VolumeSeen;
 use crate::state::{PoolRelationships, State, StateError};
 
 /// The mirrors.
@@ -54,6 +54,8 @@ pub(crate) struct Mirrors {
     ended_before: Mutex<HashSet<Uuid>>,
     /// How far volumes have diverged, by relationship, and when that was counted.
     divergences: Mutex<HashMap<Uuid, (Instant, Option<u64>)>>,
+    /// Of what hosts there had at last, by relationship: of volumes in clusters, which are asked when they are listed.
+    base_times: Mutex<HashMap<Uuid, Timestamp>>,
     fence_lock: Mutex<()>,
 }
 
@@ -67,6 +69,8 @@ pub(crate) struct MirrorParts {
     pub(crate) rights: Arc<Rights>,
     pub(crate) state: State,
     pub(crate) blocking: Blocking,
+    /// For what asks a cluster, which may be away: nobody else waits behind it.
+    pub(crate) far: Blocking,
     pub(crate) limits: ReplicaLimits,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) randomness: Arc<dyn Randomness>,
@@ -96,6 +100,7 @@ impl Mirrors {
             endings: OnceCell::new(),
             ended_before: Mutex::default(),
             divergences: Mutex::default(),
+            base_times: Mutex::default(),
             fence_lock: Mutex::default(),
         }
     }
@@ -129,10 +134,10 @@ impl Mirrors {
     }
 
     /// Starts the mirrors whose replicas are in `pool`. The caller sees to it that one pool is opened or closed at a time.
-    pub(crate) async fn pool_opened(&self, name: &str, pool: &Pool) -> Result<(), ErrorBody> {
-        self.take_over(name, pool).await?;
-        self.fence_what_was_set_back(name, pool, &self.rows_of(name).await?);
-        self.rights_follow(name, pool).await.map_err(Failure::into_error_body)?;
+    pub(crate) async fn pool_opened(&self, name: &str, volumes: &[VolumeSeen]) -> Result<(), ErrorBody> {
+        self.take_over(name, volumes).await?;
+        self.fence_what_was_set_back(name, volumes, &self.rows_of(name).await?);
+        self.rights_follow(name, volumes).await.map_err(Failure::into_error_body)?;
         let parts = DestinationParts {
             engine: Arc::clone(&self.parts.engine),
             links: Arc::new(self.parts.node.clone()),
@@ -189,12 +194,12 @@ impl Mirrors {
     }
 
     /// Brings the database in line with what the pool knows of its replicas.
-    async fn take_over(&self, pool_name: &str, pool: &Pool) -> Result<(), ErrorBody> {
-        self.follow_replaced_peers(pool_name, pool).await?;
+    async fn take_over(&self, pool_name: &str, volumes: &[VolumeSeen]) -> Result<(), ErrorBody> {
+        self.follow_replaced_peers(pool_name, volumes).await?;
         let endings = self.endings().await?;
         let known = self.parts.state.relationships(None).await.map_err(Failure::into_error_body)?;
-        for volume in pool.volumes() {
-            let Some(replica) = volume.replica else { continue };
+        for volume in volumes {
+            let Some(replica) = &volume.replica else { continue };
             let Ok(source) = replica.source.parse() else {
                 tracing::error!(
                     pool = pool_name,
@@ -205,7 +210,7 @@ impl Mirrors {
                 );
                 continue;
             };
-            let destination = VolumeName { pool: pool_name.to_owned(), volume: volume.name };
+            let destination = VolumeName { pool: pool_name.to_owned(), volume: volume.name.clone() };
             // One whose source has not heard yet that hosts went on here.
             if replica.broken_off && endings.is_over(replica.relationship) {
                 self.dissolve(&destination, replica.relationship).await;

@@ -212,6 +212,16 @@ pub(crate) fn create_pool(pool: &str, path: &str, found: &[String], overwrite: b
     plan
 }
 
+/// `pool create` of a pool of Ceph.
+pub(crate) fn add_clustered(pool: &str, path: &str) -> Plan {
+    let mut plan = plan(format!("create pool {pool} of {path}"));
+    plan.would.push(format!(
+        "this daemon connects to the cluster, and the pool's images are volumes of pool {pool}. They stay as they are: nothing is \
+         written to one until it is mirrored"
+    ));
+    plan
+}
+
 /// `pool import`.
 pub(crate) fn import_pool(pool: &str, path: &str, as_copy: bool) -> Plan {
     let mut plan = plan(format!("import pool {pool} from {path}"));

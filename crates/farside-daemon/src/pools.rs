@@ -6,8 +6,11 @@
 mod autogrow;
 mod away;
 mod capacity;
+pub(crate) mod clustered;
 pub(crate) mod opening;
+pub(crate) mod place;
 mod quotas;
+pub(crate) mod seen;
 mod watching;
 
 use std::collections::BTreeMap;
@@ -19,6 +22,7 @@ use std::time::{Duration, Instant};
 
 use farside_api::{ErrorBody, ErrorCode, Pool as Document, PoolState};
 use farside_engine::embedded::EmbeddedEngine;
+use farside_engine::rbd::RbdEngine;
 use farside_engine::{Engine, Engines, is_label};
 use farside_platform::{AtPath, BLOCK_BYTES, BlockDevice, Clock, DeviceError, FileDevice, Randomness};
 use farside_store::{ClaimOptions, Pool, PoolOptions, StoreError, occupants};
@@ -27,6 +31,7 @@ use uuid::Uuid;
 
 use self::away::{Watch, leads_elsewhere};
 use self::capacity::RoomWatch;
+use self::place::not_embedded;
 use self::quotas::QuotaWatch;
 use crate::failure::Failure;
 
@@ -49,7 +54,11 @@ pub(crate) struct Pools {
     identities: Arc<Mutex<BTreeMap<Uuid, String>>>,
     /// The open ones, as an engine.
     engine: Arc<EmbeddedEngine>,
-    /// What mirrors see: that, and whatever else a site can keep volumes in.
+    /// Those of Ceph.
+    rbd: RbdEngine,
+    /// Clusters that did not answer, by pool, and since when.
+    away: Mutex<BTreeMap<String, Instant>>,
+    /// What mirrors see: all of them.
     engines: Arc<Engines>,
     options: PoolOptions,
 }
@@ -67,6 +76,8 @@ struct Slot {
 
 enum Content {
     Open(Opened),
+    /// A pool of Ceph that is connected.
+    Clustered,
     /// Being made or opened.
     Opening {
         attempt: u64,
@@ -116,16 +127,19 @@ pub(crate) struct Removed {
 }
 
 impl Pools {
-    pub(crate) fn new(clock: Arc<dyn Clock>, randomness: Arc<dyn Randomness>) -> Pools {
-        let engine = Arc::new(EmbeddedEngine::new());
+    /// `site` is what all daemons of the site have in common, and no other site has.
+    pub(crate) fn new(clock: Arc<dyn Clock>, randomness: Arc<dyn Randomness>, site: &str) -> Pools {
+        let (engine, rbd) = (Arc::new(EmbeddedEngine::new()), RbdEngine::of_site(site));
         // One line for each engine.
-        let engines = Arc::new(Engines::new(vec![Arc::clone(&engine) as Arc<dyn Engine>]));
+        let engines = Engines::new(vec![Arc::clone(&engine) as Arc<dyn Engine>, Arc::new(rbd.clone())]);
         Pools {
             slots: RwLock::default(),
             attempts: AtomicU64::new(0),
             identities: Arc::default(),
             engine,
-            engines,
+            rbd,
+            away: Mutex::default(),
+            engines: Arc::new(engines),
             options: PoolOptions::new(clock, randomness),
         }
     }
@@ -140,11 +154,12 @@ impl Pools {
         self.engine.set_host_reserve(percent);
     }
 
-    /// An open pool.
+    /// An open embedded pool.
     pub(crate) fn get(&self, name: &str) -> Result<Arc<Pool>, ErrorBody> {
         match self.slots.read().get(name) {
             Some(Slot { content: Content::Open(opened), .. }) => Ok(Arc::clone(&opened.pool)),
             Some(Slot { content: Content::Opening { .. }, .. }) => Err(being_opened(name)),
+            Some(Slot { content: Content::Clustered, .. }) => Err(not_embedded(name)),
             Some(Slot { content: Content::Failed(error), .. }) => {
                 Err(ErrorBody::new(ErrorCode::Refused, format!("pool {name} is not open: {error}")).hint(
                     format!(
@@ -162,12 +177,12 @@ impl Pools {
         matches!(slots.get(name)?.content, Content::Opening { .. }).then(|| being_opened(name))
     }
 
-    /// All open pools, by name.
+    /// All open embedded pools, by name.
     pub(crate) fn open_pools(&self) -> Vec<(String, Arc<Pool>)> {
         let slots = self.slots.read();
         let open = slots.iter().filter_map(|(name, slot)| match &slot.content {
             Content::Open(opened) => Some((name.clone(), Arc::clone(&opened.pool))),
-            Content::Opening { .. } | Content::Failed(_) => None,
+            Content::Opening { .. } | Content::Failed(_) | Content::Clustered => None,
         });
         open.collect()
     }
@@ -313,7 +328,7 @@ impl Pools {
         let (attempt, content) = self.attempt();
         let opened = match std::mem::replace(&mut slot.content, content) {
             Content::Open(opened) => Some(opened),
-            Content::Failed(_) | Content::Opening { .. } => None,
+            Content::Failed(_) | Content::Opening { .. } | Content::Clustered => None,
         };
         self.engine.remove(name);
         Ok(Reopening { name: name.to_owned(), path: slot.path.clone(), attempt, opened })
@@ -375,7 +390,7 @@ impl Pools {
         let gone = known.filter(|known| may_have_moved && !Path::new(known).exists());
         let mut slots = self.slots.write();
         match slots.get(name) {
-            Some(Slot { content: Content::Open(_) | Content::Opening { .. }, path }) => {
+            Some(Slot { content: Content::Open(_) | Content::Opening { .. } | Content::Clustered, path }) => {
                 return Err(ErrorBody::new(
                     ErrorCode::Exists,
                     format!("pool {name} already exists, in {path}"),
@@ -466,6 +481,7 @@ impl Pools {
         };
         let Some(Slot { path, content }) = slot else { return Err(unknown(name)) };
         self.engine.remove(name);
+        self.rbd.remove(name);
         let Content::Open(Opened { pool, device, .. }) = content else {
             return Ok(Removed { path, device: None });
         };
@@ -478,6 +494,7 @@ impl Pools {
         let slots = std::mem::take(&mut *self.slots.write());
         for (name, slot) in slots {
             self.engine.remove(&name);
+            self.rbd.remove(&name);
             if let Content::Open(opened) = slot.content {
                 close(&name, &opened.pool);
             }
@@ -503,6 +520,9 @@ pub(crate) fn check_name_and_path(name: &str, path: &str) -> Result<(), ErrorBod
         return Err(wrong(format!(
             "{name:?} cannot be a pool's name; use 1 to 128 of A-Z a-z 0-9 . _ : + -"
         )));
+    }
+    if place::is_rbd(path) {
+        return place::parse_rbd(path).map(drop).map_err(wrong);
     }
     if !Path::new(path).is_absolute() {
         return Err(wrong(format!("{path} is not an absolute path; the daemon runs in another directory")));
@@ -596,6 +616,7 @@ fn document(name: &str, slot: &Slot) -> Document {
         name: name.to_owned(),
         uuid: None,
         path: slot.path.clone(),
+        engine: place::engine_of(&slot.path),
         state: PoolState::Failed,
         error: Some(error),
         advice: Some(format!(
@@ -629,7 +650,17 @@ fn document(name: &str, slot: &Slot) -> Document {
             )),
             ..closed(format!("it has been being opened for {} s", since.elapsed().as_secs()))
         },
+        Content::Failed(error) if place::is_rbd(&slot.path) => Document {
+            advice: Some(format!(
+                "it is connected as soon as its cluster answers, and its mirrors go on by themselves. How the cluster is: ceph -s. \
+                 farside pool reopen {name} tries it now"
+            )),
+            ..closed(error.clone())
+        },
         Content::Failed(error) => closed(error.clone()),
+        Content::Clustered => {
+            Document { state: PoolState::Open, error: None, advice: None, ..closed(String::new()) }
+        }
         Content::Open(Opened { pool, watch, room, .. }) => {
             let status = pool.status();
             let is_latched = status.failed.is_some();
@@ -708,7 +739,7 @@ mod tests {
     const SIZE: u64 = 64 << 20;
 
     fn pools() -> Pools {
-        Pools::new(Arc::new(SystemClock::default()), Arc::new(OsRandomness))
+        Pools::new(Arc::new(SystemClock::default()), Arc::new(OsRandomness), "test")
     }
 
     #[test]

@@ -40,6 +40,7 @@ use crate::options::{ApiConfig, Config, Listen, NbdConfig, NbdTls, Options, rere
 use crate::peers::Rights;
 use crate::pools::Pools;
 use crate::pools::opening::Opening;
+use crate::pools::seen;
 use crate::scrubs::Scrubs;
 use crate::similarity::SimilarityFiles;
 use crate::site::Site;
@@ -49,7 +50,7 @@ use crate::sites::shares::Shares;
 use crate::snapshot_schedules::SnapshotSchedules;
 use crate::state::State;
 use crate::throttles::Throttles;
-use crate::{http, known_pools, listen, logging, service};
+use crate::{http, known_clusters, known_pools, listen, logging, service};
 
 /// How long requests under way may take to end once the stop has begun. systemd's own patience is 90 s.
 const REQUESTS_END_WITHIN: Duration = Duration::from_secs(20);
@@ -147,6 +148,7 @@ async fn serve(config: Config, log: Log, for_hosts: &Handle) -> Result<(), Daemo
         requests
             .spawn(stop.clone().run_until_cancelled_owned(known_pools::open_late(Arc::clone(&site), pool)));
     }
+    known_clusters::begin_connecting(&site, &requests, &stop).await;
     let watched = Arc::clone(&site);
     requests
         .spawn(stop.clone().run_until_cancelled_owned(async move { watch::keep_looking(&watched).await }));
@@ -250,7 +252,7 @@ pub(crate) async fn start(
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let randomness: Arc<dyn Randomness> = Arc::new(OsRandomness);
     let metrics = Metrics::install();
-    let blocking = Blocking::default();
+    let (blocking, far) = (Blocking::default(), Blocking::default());
     let had_identity = data_dir.join(farside_peer::IDENTITY_FILE).exists();
     let had_state = data_dir.join(STATE_FILE).metadata().is_ok_and(|found| found.len() > 0);
     let identity = Identity::load_or_create(data_dir.path())?;
@@ -262,8 +264,9 @@ pub(crate) async fn start(
     let throttles = Throttles::load(&state).await?;
 
     // Pools before peers: whoever is met finds them open.
-    let pools = Arc::new(Pools::new(Arc::clone(&clock), Arc::clone(&randomness)));
+    let pools = Arc::new(Pools::new(Arc::clone(&clock), Arc::clone(&randomness), &identity.id().to_string()));
     let late = known_pools::open(&pools, &state).await?;
+    known_clusters::note(&pools, &state).await?;
     pools.set_host_reserve(config.replicas.reserve_percent);
     let rights = Arc::new(Rights::load(&state, Arc::clone(&pools) as _).await?);
     let engine = pools.engine();
@@ -342,6 +345,7 @@ pub(crate) async fn start(
         rights: Arc::clone(&rights),
         state: state.clone(),
         blocking: blocking.clone(),
+        far: far.clone(),
         limits: ReplicaLimits { takes_up: true, ..config.replicas },
         clock: Arc::clone(&clock),
         randomness,
@@ -357,7 +361,7 @@ pub(crate) async fn start(
         );
     }
     for (name, pool) in pools.open_pools() {
-        known_pools::start_mirrors(&mirrors, &name, &pool).await;
+        known_pools::start_mirrors(&mirrors, &name, &seen::of_store(&pool)).await;
     }
     let (named, directory) = (config.file.clone(), data_dir.path().to_path_buf());
     let accelerator = Accelerator::load(AcceleratorParts {
@@ -402,6 +406,7 @@ pub(crate) async fn start(
         document,
         state,
         blocking,
+        far,
         streams: Blocking::default(),
         metrics,
         figures: Arc::default(),

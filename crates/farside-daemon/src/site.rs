@@ -42,6 +42,8 @@ pub(crate) struct Site {
     pub(crate) state: State,
     /// Where blocking calls run.
     pub(crate) blocking: Blocking,
+    /// The same for what asks a cluster, which may be away: nobody else waits behind it.
+    pub(crate) far: Blocking,
     /// The same for answers that are streamed: these last as long as their readers.
     pub(crate) streams: Blocking,
     /// What `/metrics` shows.

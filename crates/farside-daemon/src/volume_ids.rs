@@ -24,6 +24,12 @@ pub(crate) trait VolumeIds: Send + Sync + std::fmt::Debug {
 
 impl VolumeIds for Pools {
     fn called(&self, name: &VolumeName) -> Called {
+        if self.is_clustered(&name.pool) {
+            return match self.volume_id_there(name) {
+                None => Called::Unknown,
+                Some(id) => id.map_or(Called::Nothing, Called::Volume),
+            };
+        }
         match self.get(&name.pool) {
             Ok(pool) => pool.volume_id(&name.volume).map_or(Called::Nothing, Called::Volume),
             Err(_) => Called::Unknown,

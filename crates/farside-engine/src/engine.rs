@@ -22,6 +22,13 @@ pub trait Engine: Send + Sync + 'static {
     fn volume(&self, volume: &VolumeName) -> Result<VolumeInfo, EngineError>;
     /// All volumes that can be reached now.
     fn volumes(&self) -> Result<Vec<VolumeName>, EngineError>;
+    /// Those of one pool; an error if it cannot be reached.
+    fn volumes_of(&self, pool: &str) -> Result<Vec<VolumeName>, EngineError> {
+        if !self.has_pool(pool) {
+            return Err(EngineError::NotFound { what: format!("pool {pool}") });
+        }
+        Ok(self.volumes()?.into_iter().filter(|volume| volume.pool == pool).collect())
+    }
     /// Makes a thin volume of `size_bytes` bytes.
     fn create_volume(&self, volume: &VolumeName, size_bytes: u64) -> Result<VolumeInfo, EngineError>;
     /// Deletes a volume and its snapshots; refused while somebody has it open, or a snapshot is held or pinned.

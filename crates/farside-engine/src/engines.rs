@@ -51,6 +51,10 @@ impl Engine for Engines {
         Ok(all)
     }
 
+    fn volumes_of(&self, pool: &str) -> Result<Vec<VolumeName>, EngineError> {
+        self.of(pool)?.volumes_of(pool)
+    }
+
     fn create_volume(&self, volume: &VolumeName, size_bytes: u64) -> Result<VolumeInfo, EngineError> {
         self.of(&volume.pool)?.create_volume(volume, size_bytes)
     }

@@ -9,6 +9,7 @@ fn pools_and_volumes() {
             name: "p".into(),
             uuid: None,
             path: "/srv/p".into(),
+            engine: PoolEngine::Rbd,
             state: PoolState::Failed,
             error: Some("no superblock".into()),
             advice: Some("farside pool reopen p".into()),
@@ -31,7 +32,7 @@ fn pools_and_volumes() {
             scrub: None,
         },
         json!({
-            "name": "p", "uuid": null, "path": "/srv/p", "state": "failed", "error": "no superblock",
+            "name": "p", "uuid": null, "path": "/srv/p", "engine": "rbd", "state": "failed", "error": "no superblock",
             "advice": "farside pool reopen p", "size_bytes": null, "used_bytes": null, "reclaimable_bytes": null,
             "free_bytes": null, "room": "nearly-full", "room_bytes": 4096, "warning": "95 %", "volumes": null, "volume_bytes": null,
             "reserved_bytes": 8192,

@@ -2,26 +2,51 @@
 
 use std::path::PathBuf;
 
-use clap::Subcommand;
+use clap::{Subcommand, ValueEnum};
 
 use super::destructive::Destructive;
 use super::names::parse_label;
 use crate::quantities::parse_size;
+
+/// What keeps the volumes of a pool.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, ValueEnum)]
+pub enum Engine {
+    /// farside's own store, in a file or on a raw device
+    #[default]
+    Embedded,
+    /// A pool of Ceph RBD, with the images that are in it
+    Rbd,
+}
 
 /// `farside pool`.
 #[derive(Debug, Subcommand)]
 pub enum Pool {
     /// Create a pool in a new file or on a raw device
     #[command(
-        after_help = "Examples:\n  farside pool create p --path /srv/farside/p.pool --size 100G\n  farside pool create p --path /dev/vdb --plan\n  farside pool create p --path /dev/vdb\n\nA device that is not blank is refused, and what is recognised on it is named: file systems, LVM, md, LUKS, partition tables, swap, other pools. --overwrite destroys that, and asks first."
+        after_help = "Examples:\n  farside pool create p --path /srv/farside/p.pool --size 100G\n  farside pool create c --engine rbd --rbd-pool volumes\n  farside pool create p --path /dev/vdb --plan\n  farside pool create p --path /dev/vdb\n\nA device that is not blank is refused, and what is recognised on it is named: file systems, LVM, md, LUKS, partition tables, swap, other pools. --overwrite destroys that, and asks first."
     )]
     Create {
         /// The pool's name
         #[arg(value_parser = parse_label)]
         name: String,
+        /// What keeps its volumes: farside's own store, or Ceph
+        #[arg(long, value_enum, default_value_t)]
+        engine: Engine,
         /// A file that does not exist yet, or a raw device
-        #[arg(long, value_name = "FILE_OR_DEVICE")]
-        path: PathBuf,
+        #[arg(long, value_name = "FILE_OR_DEVICE", required_unless_present = "rbd_pool")]
+        path: Option<PathBuf>,
+        /// The pool of Ceph whose images are its volumes
+        #[arg(long, value_name = "POOL", required_if_eq("engine", "rbd"), conflicts_with_all = ["path", "size", "overwrite"])]
+        rbd_pool: Option<String>,
+        /// A namespace in that pool
+        #[arg(long, value_name = "NAMESPACE", requires = "rbd_pool")]
+        rbd_namespace: Option<String>,
+        /// The cluster's configuration file, on the daemon's machine; it names the keyring [default: /etc/ceph/ceph.conf]
+        #[arg(long, value_name = "FILE", requires = "rbd_pool")]
+        conf: Option<PathBuf>,
+        /// The user of the cluster, without client. [default: farside]
+        #[arg(long, requires = "rbd_pool")]
+        user: Option<String>,
         /// Size of the file (not for a device)
         #[arg(long, value_parser = parse_size)]
         size: Option<u64>,

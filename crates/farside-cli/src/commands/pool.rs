@@ -1,10 +1,10 @@
 //! `farside pool`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use farside_api::{
-    CreatePool, ErrorBody, ErrorCode, GrowPool, ImportPool, Pool, PoolRoom, PoolState, ReopenPool,
-    StagedContent, StartScrub,
+    CreatePool, ErrorBody, ErrorCode, GrowPool, ImportPool, Pool, PoolEngine, PoolRoom, PoolState,
+    ReopenPool, StagedContent, StartScrub,
 };
 use reqwest::Method;
 
@@ -12,16 +12,36 @@ use super::check;
 use super::context::{Context, Failed};
 use super::{present, quarantine, scrub};
 use crate::arguments::destructive::Destructive;
-use crate::arguments::pool::Pool as Verb;
+use crate::arguments::pool::{Engine, Pool as Verb};
 use crate::confirm::{DestructiveRequest, Impact, carry_out};
 use crate::output::{Column, details, or_dash, table};
 use crate::quantities::size;
 
 pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
     match verb {
-        Verb::Create { name, path, size, overwrite, if_absent, destructive } => {
+        Verb::Create {
+            name,
+            engine,
+            path,
+            rbd_pool,
+            rbd_namespace,
+            conf,
+            user,
+            size,
+            overwrite,
+            if_absent,
+            destructive,
+        } => {
+            let path = match (engine, rbd_pool, path) {
+                (Engine::Rbd, Some(pool), _) => in_ceph(&pool, rbd_namespace, user, conf)?,
+                (Engine::Embedded, None, Some(path)) => absolute(&path)?,
+                _ => {
+                    let message = "--rbd-pool goes with --engine rbd, --path with the embedded engine";
+                    return Err(ErrorBody::new(ErrorCode::WrongUsage, message).into());
+                }
+            };
             let there = present::is_there::<Pool>(&context, if_absent, &["pools", &name], &[]).await?;
-            let body = CreatePool { name, path: absolute(&path)?, size_bytes: size, overwrite, if_absent };
+            let body = CreatePool { name, path, size_bytes: size, overwrite, if_absent };
             // Without consent to overwrite it destroys nothing, and nobody has to be asked.
             let impact = if overwrite { Impact::Data } else { Impact::Service };
             let destructive =
@@ -59,7 +79,11 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
             });
         }
         Verb::Import { name, path, force, as_copy, destructive } => {
-            let body = ImportPool { name, path: absolute(&path)?, force, as_copy };
+            let path = match path.to_str() {
+                Some(place) if place.starts_with("rbd:") => place.to_owned(),
+                _ => absolute(&path)?,
+            };
+            let body = ImportPool { name, path, force, as_copy };
             // Only a copy that becomes a pool of its own loses something: its mirrors.
             let destructive =
                 Destructive { yes: destructive.yes || !(as_copy || destructive.plan), ..destructive };
@@ -141,6 +165,19 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
     Ok(())
 }
 
+/// A pool of Ceph, as the API has it.
+fn in_ceph(
+    pool: &str,
+    namespace: Option<String>,
+    user: Option<String>,
+    conf: Option<PathBuf>,
+) -> Result<String, ErrorBody> {
+    let within = namespace.map(|namespace| format!("/{namespace}")).unwrap_or_default();
+    let user = user.map(|user| format!(":id={user}")).unwrap_or_default();
+    let conf = conf.map(|conf| Ok::<_, ErrorBody>(format!(":conf={}", absolute(&conf)?))).transpose()?;
+    Ok(format!("rbd:{pool}{within}{user}{}", conf.unwrap_or_default()))
+}
+
 /// The daemon runs in another directory.
 fn absolute(path: &Path) -> Result<String, ErrorBody> {
     let wrong =
@@ -159,6 +196,7 @@ fn listing(pools: &[Pool]) -> String {
         Column::Left("room"),
         Column::Right("reserved"),
         Column::Right("volumes"),
+        Column::Left("engine"),
         Column::Left("path"),
         Column::Left("error"),
     ];
@@ -172,11 +210,19 @@ fn listing(pools: &[Pool]) -> String {
             or_dash(pool.room, |room| room_word(room).into()),
             or_dash(pool.reserved_bytes, size),
             or_dash(pool.volumes, |n| n.to_string()),
+            engine(pool.engine).into(),
             pool.path.clone(),
             pool.error.clone().unwrap_or_default(),
         ]
     });
     table(&columns, rows.collect(), "no pools; make one with farside pool create")
+}
+
+fn engine(engine: PoolEngine) -> &'static str {
+    match engine {
+        PoolEngine::Embedded => "embedded",
+        PoolEngine::Rbd => "rbd",
+    }
 }
 
 fn state(state: PoolState) -> &'static str {
@@ -216,6 +262,7 @@ fn status(pool: &Pool) -> String {
         ("state", state(pool.state).into()),
         ("error", or_dash(pool.error.clone(), |e| e)),
         ("advice", or_dash(pool.advice.clone(), |e| e)),
+        ("engine", engine(pool.engine).into()),
         ("path", pool.path.clone()),
         ("uuid", or_dash(pool.uuid, |u| u.to_string())),
         ("size", or_dash(pool.size_bytes, size)),

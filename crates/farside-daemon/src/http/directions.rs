@@ -61,15 +61,11 @@ async fn break_off(
     let at = match &request.at {
         None => None,
         Some(snapshot) => {
-            let pool = site.pools.get(&name.pool)?;
-            let found = pool.snapshot_named(&name.volume, snapshot).map_err(|error| {
-                match error.into_error_body() {
-                    told if told.code == ErrorCode::NotFound => {
-                        ErrorBody::new(told.code, format!("snapshot {name}@{snapshot} does not exist"))
-                            .hint(format!("farside snapshot list {name} shows what is there"))
-                    }
-                    told => told,
-                }
+            let (engine, of) = (site.pools.engine(), name.clone());
+            let all = site.blocking.run(move || engine.all_snapshots(&of)).await?;
+            let found = all.into_iter().find(|found| found.name == *snapshot).ok_or_else(|| {
+                ErrorBody::new(ErrorCode::NotFound, format!("snapshot {name}@{snapshot} does not exist"))
+                    .hint(format!("farside snapshot list {name} shows what is there"))
             })?;
             Some(found)
         }
@@ -82,7 +78,10 @@ async fn break_off(
                 Some(BreakAt {
                     snapshot: &at.name,
                     age_seconds: site.clock.now().seconds_since(at.created_at),
-                    newer_bytes: count(&site, &name, move |c| c.changed(older, Version::Head)).await?,
+                    newer_bytes: match site.pools.is_clustered(&name.pool) {
+                        true => None,
+                        false => count(&site, &name, move |c| c.changed(older, Version::Head)).await?,
+                    },
                 })
             }
         };
@@ -172,9 +171,11 @@ async fn resync(
         schedules::asked(request.every_seconds, request.schedule.as_deref(), request.time_zone.as_deref())?;
     let patience = patience(request.timeout_seconds)?;
     let destination = site.mirrors.destination(&volume.pool)?;
-    site.pools.get(&volume.pool)?.volume(&volume.volume).map_err(|_| {
-        ErrorBody::new(ErrorCode::NotFound, format!("volume {volume} does not exist"))
-            .hint("farside volume list shows what is there; a first copy is made by farside mirror create")
+    let (engine, of) = (site.pools.engine(), volume.clone());
+    site.blocking.run(move || engine.volume(&of)).await.map_err(|error| match error.code {
+        ErrorCode::NotFound => ErrorBody::new(ErrorCode::NotFound, format!("volume {volume} does not exist"))
+            .hint("farside volume list shows what is there; a first copy is made by farside mirror create"),
+        _ => error,
     })?;
     let from = from(&site, &volume, request.from)?;
     let comparing = if request.whole { Comparing::Everything } else { Comparing::CommonPoint };

@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use axum::extract::RawPathParams;
+use farside_engine::{EngineError, VolumeName};
 
 use crate::peers;
 use crate::site::Site;
@@ -42,6 +43,9 @@ async fn look(site: &Arc<Site>, names: &RawPathParams) -> Option<String> {
     let listed = site.pools.list().into_iter().find(|listed| listed.name == pool)?;
     let _ = write!(identity, "pool {:?} {} ", listed.uuid, listed.path);
     let Some(volume) = volume else { return Some(identity) };
+    if site.pools.is_clustered(&pool) {
+        return look_in_cluster(site, identity, VolumeName { pool, volume }, snapshot).await;
+    }
     let open = site.pools.get(&pool).ok()?;
     let found = open.volumes().into_iter().find(|found| found.name == volume)?;
     let _ = write!(identity, "volume {} {} ", found.uuid, found.size_bytes);
@@ -52,6 +56,26 @@ async fn look(site: &Arc<Site>, names: &RawPathParams) -> Option<String> {
     }
     let Some(snapshot) = snapshot else { return Some(identity) };
     let snapshots = site.blocking.run(move || open.snapshots(&volume)).await.ok()?;
+    let found = snapshots.into_iter().find(|found| found.name == snapshot)?;
+    let _ = write!(identity, "snapshot {}", found.uuid);
+    Some(identity)
+}
+
+async fn look_in_cluster(
+    site: &Arc<Site>,
+    mut identity: String,
+    name: VolumeName,
+    snapshot: Option<String>,
+) -> Option<String> {
+    let (engine, of) = (site.pools.engine(), name.clone());
+    let look = move || Ok::<_, EngineError>((engine.volume(&of)?, engine.snapshots(&of)?));
+    let (found, snapshots) = site.far.run(look).await.ok()?;
+    let _ = write!(identity, "volume {} {} ", found.uuid, found.size_bytes);
+    let mirrors = site.mirrors.statuses().into_iter();
+    for mirror in mirrors.filter(|mirror| mirror.relationship.destination == name) {
+        let _ = write!(identity, "mirror {} ", mirror.relationship.id);
+    }
+    let Some(snapshot) = snapshot else { return Some(identity) };
     let found = snapshots.into_iter().find(|found| found.name == snapshot)?;
     let _ = write!(identity, "snapshot {}", found.uuid);
     Some(identity)

@@ -19,6 +19,7 @@ mod handler;
 mod health;
 mod hosts;
 mod identity;
+mod images;
 mod likeness;
 mod log;
 mod mirrors;

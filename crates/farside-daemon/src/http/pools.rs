@@ -7,7 +7,8 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::{Path, State};
 use farside_api::{
-    CreatePool, ErrorBody, ErrorCode, GrowPool, ImportPool, Plan, Pool, PoolState, ReopenPool, StagedContent,
+    CreatePool, ErrorBody, ErrorCode, GrowPool, ImportPool, Plan, Pool, PoolEngine, PoolState, ReopenPool,
+    StagedContent,
 };
 
 use farside_engine::VolumeName;
@@ -22,10 +23,12 @@ use super::likeness;
 use super::plan::{Answered, Outcome, Planned};
 use crate::damage;
 use crate::failure::Failure;
+use crate::known_clusters;
 use crate::known_pools;
 use crate::peers;
 use crate::plans;
-use crate::pools::{self, Manner, Pools};
+use crate::pools::place::{is_rbd, of_rbd, parse_rbd};
+use crate::pools::{self, Manner, Pools, seen};
 use crate::site::Site;
 use crate::staged;
 use crate::state::PoolRow;
@@ -136,9 +139,10 @@ async fn drop_staged(
 async fn create(
     State(site): Shared,
     Query(planned): Query<Planned>,
-    Body(request): Body<CreatePool>,
+    Body(mut request): Body<CreatePool>,
 ) -> Answered<Pool> {
     pools::check_name_and_path(&request.name, &request.path)?;
+    request.path = in_full(request.path);
     let _guard = site.pool_lock.lock().await;
     if request.if_absent
         && let Ok(there) = site.pools.status(&request.name)
@@ -149,6 +153,9 @@ async fn create(
         }
     }
     let CreatePool { name, path, size_bytes, overwrite, if_absent: _ } = request;
+    if is_rbd(&path) {
+        return add_clustered(&site, name, path, planned).await;
+    }
     if planned.plan {
         let at = path.clone();
         let found = site.blocking.run(move || Pools::found_at(&at)).await?;
@@ -172,6 +179,36 @@ async fn create(
     tracing::info!(pool = row.name, id = %pool.status().id, path = row.path, "pool made");
     let made = site.pools.status(&row.name)?;
     Ok(Outcome::Done(Pool { warning: made.warning.or(thin), ..made }))
+}
+
+/// A pool of Ceph as it is written in full, however it was asked for.
+fn in_full(path: String) -> String {
+    parse_rbd(&path).map(|place| of_rbd(&place)).unwrap_or(path)
+}
+
+/// Adds a pool of Ceph, whose images stay what they are.
+async fn add_clustered(site: &Arc<Site>, name: String, path: String, planned: Planned) -> Answered<Pool> {
+    let there = site.pools.status(&name).ok().filter(|there| there.state != PoolState::Failed);
+    if planned.plan {
+        let refused = there.map(|there| format!("pool {name} already exists, in {}", there.path));
+        return Ok(Outcome::Plan(Plan { refused, ..plans::add_clustered(&name, &path) }));
+    }
+    known_clusters::connect_in_turn(site, &name, &path).await?;
+    let row = PoolRow { name, path };
+    if let Err(error) = site.state.remember_pool(&row, site.clock.now()).await {
+        // Not half: a pool that serves now and is forgotten at the next start would be found out too late.
+        withdraw(site, &row.name).await?;
+        return Err(error.into_error_body().into());
+    }
+    Ok(Outcome::Done(site.pools.status(&row.name)?))
+}
+
+/// Connects a pool of Ceph anew: as another client of its cluster.
+async fn reconnect(site: &Arc<Site>, name: &str) -> Answer<Pool> {
+    close_readers(site, name).await?;
+    let path = site.pools.disconnect(name)?;
+    known_clusters::connect_in_turn(site, name, &path).await?;
+    Ok(Json(site.pools.status(name)?))
 }
 
 /// What to know of a file that is larger than the room there is for it: it takes its room as it fills.
@@ -209,6 +246,9 @@ async fn reopen(
 ) -> Answer<Pool> {
     let _guard = site.pool_lock.lock().await;
     let document = site.pools.status(&name)?;
+    if document.engine == PoolEngine::Rbd {
+        return reconnect(&site, &name).await;
+    }
     // One whose mirrors did not start is opened again too.
     if document.state == PoolState::Open && site.mirrors.destination(&name).is_ok() {
         return Err(
@@ -231,7 +271,7 @@ async fn reopen(
         }
         _ => error,
     })?;
-    site.mirrors.pool_opened(&name, &pool).await?;
+    site.mirrors.pool_opened(&name, &seen::of_store(&pool)).await?;
     site.mirrors.refresh_fences();
     readers_go_on(&site, &name).await?;
     tracing::info!(pool = name, id = %pool.status().id, path = document.path, "pool opened");
@@ -337,6 +377,14 @@ async fn import(
     let ImportPool { name, path, force, as_copy } = request;
     pools::check_name_and_path(&name, &path)?;
     let _guard = site.pool_lock.lock().await;
+    if is_rbd(&path) {
+        if as_copy {
+            let message =
+                "an image of Ceph has its own identity, also as a copy: there is nothing for --as-copy to do";
+            return Err(ErrorBody::new(ErrorCode::WrongUsage, message).into());
+        }
+        return add_clustered(&site, name, in_full(path), planned).await;
+    }
     // What the database knows of a pool of that name would be taken for what it knows of the copy.
     let known = if as_copy { site.mirrors.rows_of(&name).await? } else { Vec::new() };
     let refused = (!known.is_empty()).then(|| {
@@ -372,7 +420,7 @@ async fn opened(site: &Site, name: String, path: String, pool: &farside_store::P
 }
 
 async fn remember(site: &Site, row: &PoolRow, pool: &farside_store::Pool) -> Result<(), ErrorBody> {
-    site.mirrors.pool_opened(&row.name, pool).await?;
+    site.mirrors.pool_opened(&row.name, &seen::of_store(pool)).await?;
     site.state.remember_pool(row, site.clock.now()).await.map_err(Failure::into_error_body)?;
     readers_go_on(site, &row.name).await
 }
@@ -398,7 +446,7 @@ async fn delete(
     if let Some(reason) = plan.refused {
         return Err(ErrorBody::new(ErrorCode::Refused, reason).into());
     }
-    let volumes = volumes_of(&site, &name);
+    let volumes = volumes_of(&site, &name).await;
     // Asked now: it may come to nothing because the database does not answer any more.
     let look = site.mirrors.look_before(&name).await?;
     // A database that fails must not leave the pool out of service.
@@ -426,8 +474,22 @@ async fn delete(
 }
 
 /// Opens a pool again whose deletion came to nothing. `look` sees it before it is served.
-async fn put_back(site: &Site, document: &Pool, look: impl FnOnce(&farside_store::Pool) + Send + 'static) {
+async fn put_back(
+    site: &Arc<Site>,
+    document: &Pool,
+    look: impl FnOnce(&farside_store::Pool) + Send + 'static,
+) {
     let (pools, name, path) = (Arc::clone(&site.pools), document.name.clone(), document.path.clone());
+    if document.engine == PoolEngine::Rbd {
+        if let Err(error) = known_clusters::connect_in_turn(site, &name, &path).await {
+            tracing::error!(
+                pool = name,
+                "the pool was not forgotten, and is not connected: {}",
+                error.message
+            );
+        }
+        return;
+    }
     let opened = match document.state {
         // Its device did not answer, and would hold up this request, too.
         PoolState::Opening => {
@@ -437,7 +499,7 @@ async fn put_back(site: &Site, document: &Pool, look: impl FnOnce(&farside_store
     };
     let opened = match opened {
         Ok(pool) => {
-            let opened = site.mirrors.pool_opened(&document.name, &pool).await;
+            let opened = site.mirrors.pool_opened(&document.name, &seen::of_store(&pool)).await;
             opened.and(readers_go_on(site, &document.name).await)
         }
         Err(error) => Err(error),
@@ -455,8 +517,16 @@ async fn put_back(site: &Site, document: &Pool, look: impl FnOnce(&farside_store
 }
 
 /// The volumes of a pool that is open.
-fn volumes_of(site: &Site, name: &str) -> Vec<(VolumeName, Uuid)> {
-    let volumes = site.pools.get(name).map(|pool| pool.volumes()).unwrap_or_default().into_iter();
+async fn volumes_of(site: &Site, name: &str) -> Vec<(VolumeName, Uuid)> {
+    let volumes = match site.pools.get(name) {
+        Ok(pool) => seen::of_store(&pool),
+        // A cluster that does not answer keeps nobody from forgetting it.
+        Err(_) if site.pools.is_clustered(name) => {
+            site.mirrors.seen_in_cluster(name).await.unwrap_or_default()
+        }
+        Err(_) => Vec::new(),
+    };
+    let volumes = volumes.into_iter();
     volumes.map(|v| (VolumeName { pool: name.to_owned(), volume: v.name }, v.uuid)).collect()
 }
 
@@ -480,7 +550,7 @@ async fn plan(site: &Site, pool: &Pool) -> Result<Plan, ErrorBody> {
     let mirrored: BTreeSet<VolumeName> = site.mirrors.of_pool(&pool.name).await?.into_iter().collect();
     // All that stands in the way, so that nobody has to find one after the other.
     let mut in_the_way = Vec::new();
-    if pool.uuid.is_some() {
+    if pool.uuid.is_some() || site.pools.is_clustered(&pool.name) {
         for volume in &mirrored {
             let of_volume = site.mirrors.all_on(volume).await?;
             if of_volume.is_empty() {
@@ -503,7 +573,7 @@ async fn plan(site: &Site, pool: &Pool) -> Result<Plan, ErrorBody> {
     let plan = match pool.uuid {
         Some(_) => {
             let (volumes, used) = (pool.volumes.unwrap_or(0), pool.used_bytes.unwrap_or(0));
-            let volumes_of_pool = volumes_of(site, &pool.name);
+            let volumes_of_pool = volumes_of(site, &pool.name).await;
             let holders = volumes_of_pool.iter().flat_map(|(name, id)| site.rights.on_volume(name, *id));
             let holders: BTreeSet<_> = holders.map(|peer| peers::name_of(&site.node, peer)).collect();
             let holders: Vec<_> = holders.into_iter().collect();

@@ -28,6 +28,7 @@ use utoipa_axum::routes;
 
 use super::error::{ApiError, Body, Query};
 use super::handler::{Answer, Routes, Shared};
+use super::images;
 use super::page::{Page, Wanted};
 use super::plan::{Answered, Outcome, Planned};
 use super::volumes::{clones_of, count, name_of, parse};
@@ -63,13 +64,14 @@ pub(super) fn routes() -> Routes {
 #[utoipa::path(get, path = "/snapshots", params(Wanted), responses((status = 200, body = Vec<Snapshot>)))]
 async fn list_all(State(site): Shared, Query(wanted): Query<Wanted>) -> Result<Page<Snapshot>, ApiError> {
     let (pools, remembered) = (site.pools.open_pools(), Arc::clone(&site.figures));
+    let others = images::all_snapshots(&site).await;
     let all = site.blocking.run(move || {
         let of_pool = |(pool_name, pool): &(String, Arc<Pool>)| {
             let name = |volume| VolumeName { pool: pool_name.clone(), volume };
             let volumes = pool.volumes().into_iter().map(|volume| (Arc::clone(pool), name(volume.name)));
             volumes.collect::<Vec<_>>()
         };
-        listed(&pools.iter().flat_map(of_pool).collect::<Vec<_>>(), &wanted, &remembered)
+        listed(&pools.iter().flat_map(of_pool).collect::<Vec<_>>(), &others, &wanted, &remembered)
     });
     Ok(all.await?)
 }
@@ -89,18 +91,29 @@ async fn list(
     Query(wanted): Query<Wanted>,
 ) -> Result<Page<Snapshot>, ApiError> {
     let name = name_of(pool, volume)?;
+    if site.pools.is_clustered(&name.pool) {
+        let all = images::snapshots(&site, &name).await?;
+        return Ok(wanted.of(all, place)?);
+    }
     let (pool, remembered) = (site.pools.get(&name.pool)?, Arc::clone(&site.figures));
     let page = site.blocking.run(move || {
         // A volume that is not there has no empty list.
         pool.volume(&name.volume).map_err(Failure::into_error_body)?;
-        listed(&[(pool, name)], &wanted, &remembered)
+        listed(&[(pool, name)], &[], &wanted, &remembered)
     });
     Ok(page.await?)
 }
 
-/// The snapshots of these volumes that are on a page, with what each refers to and holds alone as far as that can be counted soon.
+/// Where one of a cluster stands among those of all volumes: as others stand there.
+fn place(snapshot: &Snapshot) -> String {
+    let created_at = snapshot.created_at.as_nanosecond();
+    format!("{}@{created_at:020}-{}", snapshot.volume, snapshot.uuid)
+}
+
+/// The snapshots of these volumes, and these others, that are on a page, with what each refers to and holds alone as far as that can be counted soon.
 fn listed(
     volumes: &[(Arc<Pool>, VolumeName)],
+    others: &[Snapshot],
     wanted: &Wanted,
     remembered: &Arc<Remembered>,
 ) -> Result<Page<Snapshot>, ErrorBody> {
@@ -108,17 +121,18 @@ fn listed(
     // A mirror deletes its own as it goes on. Where the only one goes while the list is made, the one that took its place is not on
     // it, and a replica would seem to have lost its content.
     for _ in 0..LISTINGS_MAX {
-        let (page, is_whole) = list_at_once(volumes, wanted, until, remembered)?;
+        let (page, is_whole) = list_at_once(volumes, others, wanted, until, remembered)?;
         if is_whole {
             return Ok(page);
         }
     }
-    Ok(list_at_once(volumes, wanted, until, remembered)?.0)
+    Ok(list_at_once(volumes, others, wanted, until, remembered)?.0)
 }
 
 /// The same, and whether all of them were there until the end.
 fn list_at_once(
     volumes: &[(Arc<Pool>, VolumeName)],
+    others: &[Snapshot],
     wanted: &Wanted,
     until: Instant,
     remembered: &Arc<Remembered>,
@@ -126,18 +140,24 @@ fn list_at_once(
     let mut all = Vec::new();
     for (at, (pool, volume)) in volumes.iter().enumerate() {
         match pool.snapshots(&volume.volume).map_err(Failure::into_error_body) {
-            Ok(snapshots) => all.extend(snapshots.into_iter().map(|snapshot| (at, snapshot))),
+            Ok(snapshots) => all.extend(snapshots.into_iter().map(|snapshot| Listed::Embedded(at, snapshot))),
             // Deleted meanwhile.
             Err(error) if error.code == ErrorCode::NotFound => {}
             Err(error) => return Err(error),
         }
     }
-    let page = wanted.clone().of(all, |(at, snapshot)| {
-        format!("{}@{:020}-{}", volumes[*at].1, snapshot.created_at.0, snapshot.uuid)
+    all.extend(others.iter().cloned().map(Listed::Other));
+    let page = wanted.clone().of(all, |listed| match listed {
+        Listed::Embedded(at, snapshot) => {
+            format!("{}@{:020}-{}", volumes[*at].1, snapshot.created_at.0, snapshot.uuid)
+        }
+        Listed::Other(snapshot) => place(snapshot),
     })?;
     let mut by_volume: BTreeMap<usize, Vec<&SnapshotStatus>> = BTreeMap::new();
-    for (at, snapshot) in page.things() {
-        by_volume.entry(*at).or_default().push(snapshot);
+    for listed in page.things() {
+        if let Listed::Embedded(at, snapshot) = listed {
+            by_volume.entry(*at).or_default().push(snapshot);
+        }
     }
     // A replica's snapshot has the identity of the source's.
     let mut documents = HashMap::new();
@@ -149,8 +169,21 @@ fn list_at_once(
             Err(error) => return Err(error),
         }
     }
-    let is_whole = documents.len() == page.things().len();
-    Ok((page.filter_map(|(at, snapshot)| documents.remove(&(at, snapshot.uuid))), is_whole))
+    let embedded = page.things().iter().filter(|listed| matches!(listed, Listed::Embedded(..))).count();
+    let is_whole = documents.len() == embedded;
+    let document = |listed| match listed {
+        Listed::Embedded(at, snapshot) => documents.remove(&(at, snapshot.uuid)),
+        Listed::Other(snapshot) => Some(snapshot),
+    };
+    Ok((page.filter_map(document), is_whole))
+}
+
+/// One for a list.
+enum Listed {
+    /// Of the volume at this place.
+    Embedded(usize, SnapshotStatus),
+    /// Of which all is known.
+    Other(Snapshot),
 }
 
 /// Those of these snapshots of a volume that are there yet.
@@ -271,6 +304,19 @@ async fn create(State(site): Shared, Body(request): Body<CreateSnapshots>) -> An
             "{other} is in another pool than {first}: snapshots at one instant are of one pool"
         ))
         .into());
+    }
+    if site.pools.is_clustered(&pool_name) {
+        let [(volume, name)] = &wanted[..] else {
+            return Err(ErrorBody::new(
+                ErrorCode::Refused,
+                format!(
+                    "pool {pool_name} is of Ceph RBD, where one instant is of one image. Nothing was taken"
+                ),
+            )
+            .hint("take them one after the other, with hosts frozen or stopped if they must agree")
+            .into());
+        };
+        return Ok(Json(vec![images::take(&site, volume, name).await?]));
     }
     let pool = site.pools.get(&pool_name)?;
     let now = site.clock.now();
@@ -447,6 +493,10 @@ async fn delete(
     Path(path): OneSnapshot,
     Query(planned): Query<Planned>,
 ) -> Answered<Snapshot> {
+    if site.pools.is_clustered(&path.0) {
+        let (pool, volume, snapshot) = path;
+        return images::delete_snapshot(&site, &name_of(pool, volume)?, &snapshot, planned).await;
+    }
     let found = find(&site, path).await?;
     let name = format!("{}@{}", found.volume, found.status.name);
     // What only retention keeps a person may delete, but for the floor.

@@ -18,6 +18,7 @@ use utoipa_axum::routes;
 
 use super::error::{ApiError, Body, Query};
 use super::handler::{Answer, Routes, Shared};
+use super::images;
 use super::likeness;
 use super::page::{Page, Wanted};
 use super::plan::{Answered, Outcome, Planned};
@@ -27,6 +28,7 @@ use crate::failure::Failure;
 use crate::figures::{Counter, LISTING_MAX, Remembered};
 use crate::peers;
 use crate::plans;
+use crate::pools::seen;
 use crate::site::Site;
 
 pub(super) fn routes() -> Routes {
@@ -54,16 +56,30 @@ struct OfPool {
 /// Volumes.
 #[utoipa::path(get, path = "/volumes", params(OfPool), responses((status = 200, body = Vec<Volume>)))]
 async fn list(State(site): Shared, Query(of): Query<OfPool>) -> Result<Page<Volume>, ApiError> {
-    let pools = match of.pool {
+    let of_all = of.pool.is_none();
+    let (pools, clusters) = match of.pool {
+        Some(name) if site.pools.is_clustered(&name) => (Vec::new(), vec![name]),
         Some(name) => {
             let pool = site.pools.get(&name)?;
-            vec![(name, pool)]
+            (vec![(name, pool)], Vec::new())
         }
-        None => site.pools.open_pools(),
+        None => (site.pools.open_pools(), Vec::new()),
     };
-    let mut all: Vec<(Arc<Pool>, Volume)> = Vec::new();
+    let mut all: Vec<(Option<Arc<Pool>>, Volume)> = Vec::new();
     for (name, pool) in &pools {
-        all.extend(pool.volumes().into_iter().map(|v| (Arc::clone(pool), document(&site, name, pool, v))));
+        all.extend(
+            pool.volumes().into_iter().map(|v| (Some(Arc::clone(pool)), document(&site, name, pool, v))),
+        );
+    }
+    for name in &clusters {
+        all.extend(images::volumes(&site, name).await?.into_iter().map(|volume| (None, volume)));
+    }
+    // Where all are asked for, a cluster that is away hides no others.
+    for name in site.pools.clustered().iter().filter(|_| of_all) {
+        match images::volumes(&site, name).await {
+            Ok(volumes) => all.extend(volumes.into_iter().map(|volume| (None, volume))),
+            Err(error) => tracing::warn!(pool = name, "its volumes are not listed: {}", error.message),
+        }
     }
     let wanted = Wanted { limit: of.limit, after: of.after };
     let page = wanted.of(all, |(_, volume)| volume.name.clone())?;
@@ -71,7 +87,8 @@ async fn list(State(site): Shared, Query(of): Query<OfPool>) -> Result<Page<Volu
     let counted = site.blocking.run(move || {
         let until = Instant::now() + LISTING_MAX;
         let counted = page.map(|(pool, mut volume)| {
-            volume.referenced_bytes = referenced(&pool, &volume.name, until, &remembered);
+            volume.referenced_bytes =
+                pool.and_then(|pool| referenced(&pool, &volume.name, until, &remembered));
             volume
         });
         Ok::<_, ErrorBody>(counted)
@@ -83,6 +100,9 @@ async fn list(State(site): Shared, Query(of): Query<OfPool>) -> Result<Page<Volu
 #[utoipa::path(get, path = "/volumes/{pool}/{volume}", responses((status = 200, body = Volume)))]
 async fn status(State(site): Shared, Path((pool, volume)): Path<(String, String)>) -> Answer<Volume> {
     let name = name_of(pool, volume)?;
+    if site.pools.is_clustered(&name.pool) {
+        return Ok(Json(images::volume(&site, &name).await?));
+    }
     let document = look(&site, &name)?;
     let (pool, remembered) = (site.pools.get(&name.pool)?, Arc::clone(&site.figures));
     let counted = site.blocking.run(move || {
@@ -111,6 +131,9 @@ fn referenced(pool: &Arc<Pool>, name: &str, until: Instant, remembered: &Arc<Rem
 async fn create(State(site): Shared, Body(request): Body<CreateVolume>) -> Answer<Volume> {
     let name: VolumeName = parse(&request.name)?;
     check_size(request.size_bytes)?;
+    if site.pools.is_clustered(&name.pool) {
+        return Ok(Json(images::create(&site, &name, &request).await?));
+    }
     let pool = site.pools.get(&name.pool)?;
     if request.if_absent
         && let Ok(there) = look(&site, &name)
@@ -250,7 +273,7 @@ async fn rename(
 /// Rights belong to volumes: a name that changed hands gives none. So what fails here is tried again in a minute, and no right
 /// is used by anybody else meanwhile.
 pub(super) async fn rights_follow(site: &Site, name: &str, pool: &Pool) {
-    if let Err(error) = site.mirrors.rights_follow(name, pool).await {
+    if let Err(error) = site.mirrors.rights_follow(name, &seen::of_store(pool)).await {
         tracing::warn!(
             pool = name,
             "rights on volumes of the pool were not written down; it is tried again in a minute: {error}"
@@ -271,6 +294,9 @@ async fn delete(
     Query(planned): Query<Planned>,
 ) -> Answered<Volume> {
     let name = name_of(pool, volume)?;
+    if site.pools.is_clustered(&name.pool) {
+        return images::delete(&site, &name, planned).await;
+    }
     let document = look(&site, &name)?;
     let clients = site.exports.clients_of(&name);
     let (connections, counted) = clients.count();

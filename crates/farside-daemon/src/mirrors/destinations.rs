@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use farside_api::{self as api, ErrorBody, ErrorCode, MirrorState, Role};
-use farside_engine::{Engine, VolumeName};
+use farside_engine::{Engine, EngineError, VolumeName};
 use farside_mirror::SourceRelationship;
 use farside_peer::{PeerId, PeerStatus};
 use farside_store::Version;
@@ -16,6 +16,7 @@ use crate::failure::Failure;
 use crate::figures::Counter;
 use crate::peers;
 use crate::plans::{self, OvertakenFacts};
+use crate::pools::seen::VolumeSeen;
 
 /// Shortest beginning of a key that stands for a peer.
 const KEY_PREFIX_MIN: usize = 8;
@@ -118,6 +119,9 @@ impl Mirrors {
     /// Names and figures of one relationship, from its volume.
     async fn figures(&self, relationship: &SourceRelationship, costs: bool) -> Result<Figures, ErrorBody> {
         let volume = relationship.source.clone();
+        if self.parts.pools.is_clustered(&volume.pool) {
+            return self.figures_in_cluster(relationship).await;
+        }
         let (engine, pool) = (self.parts.engine.clone(), self.parts.pools.get(&volume.pool)?);
         let from = relationship.overtaken.as_ref().and_then(|o| o.snapshot);
         let base = relationship.base;
@@ -166,6 +170,35 @@ impl Mirrors {
         Ok(figures)
     }
 
+    /// The same of a volume in a cluster: what would take reading data is not counted.
+    async fn figures_in_cluster(&self, relationship: &SourceRelationship) -> Result<Figures, ErrorBody> {
+        let (engine, volume) = (self.parts.engine.clone(), relationship.source.clone());
+        let (base, from) = (relationship.base, relationship.overtaken.as_ref().and_then(|o| o.snapshot));
+        let figures = self.parts.far.run(move || {
+            let base = base.and_then(|base| named(&*engine, &volume, base));
+            let at = base.as_ref().and_then(|(uuid, ..)| {
+                Some(
+                    engine.snapshots(&volume).ok()?.into_iter().find(|found| found.uuid == *uuid)?.created_at,
+                )
+            });
+            let from = match from {
+                None => None,
+                Some((uuid, _)) => engine
+                    .snapshots(&volume)?
+                    .into_iter()
+                    .find(|found| found.uuid == uuid)
+                    .map(|found| found.name),
+            };
+            let base = base.map(|(_, name, root)| (name, root));
+            Ok::<_, EngineError>((Figures { base, from, ..Figures::default() }, at))
+        });
+        let (figures, at) = figures.await?;
+        if let Some(at) = at {
+            self.base_times.lock().insert(relationship.id, at);
+        }
+        Ok(figures)
+    }
+
     /// Pins that no known relationship explains.
     async fn unexplained(
         &self,
@@ -173,7 +206,7 @@ impl Mirrors {
     ) -> Result<Vec<api::MirrorDestination>, ErrorBody> {
         let volumes = match volume {
             Some(volume) => vec![volume.clone()],
-            None => self.volumes(),
+            None => self.volumes().await,
         };
         let mut found = Vec::new();
         for volume in volumes {
@@ -201,13 +234,12 @@ impl Mirrors {
         Ok(found)
     }
 
-    fn volumes(&self) -> Vec<VolumeName> {
-        let pools = self.parts.pools.open_pools();
-        let of_pool = |(name, pool): &(String, std::sync::Arc<farside_store::Pool>)| {
-            let volumes = pool.volumes().into_iter();
-            volumes.map(|v| VolumeName { pool: name.clone(), volume: v.name }).collect::<Vec<_>>()
+    async fn volumes(&self) -> Vec<VolumeName> {
+        let named = |(pool, volumes): (String, Vec<VolumeSeen>)| {
+            let volumes = volumes.into_iter();
+            volumes.map(|v| VolumeName { pool: pool.clone(), volume: v.name }).collect::<Vec<_>>()
         };
-        pools.iter().flat_map(of_pool).collect()
+        self.all_seen().await.into_iter().flat_map(named).collect()
     }
 
     /// The relationships that have `volume` as their replica.
@@ -389,6 +421,9 @@ impl Mirrors {
         }
         let created_at = || {
             let (pool, volume) = mirror.name.split_once('/')?;
+            if self.parts.pools.is_clustered(pool) {
+                return self.base_times.lock().get(&mirror.id).copied();
+            }
             let pool = self.parts.pools.get(pool).ok()?;
             Some(pool.snapshot_named(volume, mirror.base_snapshot.as_deref()?).ok()?.created_at)
         };

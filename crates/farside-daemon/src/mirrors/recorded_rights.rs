@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use farside_api::ErrorBody;
 use farside_engine::VolumeName;
 use farside_platform::Timestamp;
-use farside_store::Pool;
 
 use super::Mirrors;
 use crate::peers;
+use crate::pools::seen::{self, VolumeSeen};
 use crate::state::StateError;
 
 /// How long log and history of a mirror that has ended stay.
@@ -54,11 +55,9 @@ impl Mirrors {
     }
 
     /// Has the rights on a pool's volumes follow what these are called, and binds those that were given to a name.
-    pub(crate) async fn rights_follow(&self, name: &str, pool: &Pool) -> Result<(), StateError> {
-        let volumes = pool.volumes().into_iter();
-        let volumes: Vec<_> = volumes
-            .map(|volume| (VolumeName { pool: name.to_owned(), volume: volume.name }, volume.uuid))
-            .collect();
+    pub(crate) async fn rights_follow(&self, name: &str, volumes: &[VolumeSeen]) -> Result<(), StateError> {
+        let named = |volume: &VolumeSeen| VolumeName { pool: name.to_owned(), volume: volume.name.clone() };
+        let volumes: Vec<_> = volumes.iter().map(|volume| (named(volume), volume.uuid)).collect();
         for (peer, volume) in self.parts.rights.follow(&self.parts.state, &volumes).await? {
             let peer = peers::name_of(&self.parts.node, peer);
             tracing::info!(
@@ -68,6 +67,25 @@ impl Mirrors {
             );
         }
         Ok(())
+    }
+
+    /// The volumes of all pools that can be looked at now.
+    pub(crate) async fn all_seen(&self) -> Vec<(String, Vec<VolumeSeen>)> {
+        let pools = self.parts.pools.open_pools();
+        let mut all: Vec<_> = pools.iter().map(|(name, pool)| (name.clone(), seen::of_store(pool))).collect();
+        for name in self.parts.pools.clustered() {
+            // One that is away has its turn when it is back.
+            if let Ok(volumes) = self.seen_in_cluster(&name).await {
+                all.push((name, volumes));
+            }
+        }
+        all
+    }
+
+    /// The volumes of a pool of Ceph.
+    pub(crate) async fn seen_in_cluster(&self, name: &str) -> Result<Vec<VolumeSeen>, ErrorBody> {
+        let (engine, name) = (self.parts.pools.engine(), name.to_owned());
+        self.parts.far.run(move || seen::of_engine(&*engine, &name)).await
     }
 
     /// Does so for as long as the site lives.
@@ -83,8 +101,8 @@ impl Mirrors {
             }
             self.end_recorded_rights().await;
             // Volumes that mirrors made.
-            for (name, pool) in self.parts.pools.open_pools() {
-                if let Err(error) = self.rights_follow(&name, &pool).await {
+            for (name, volumes) in self.all_seen().await {
+                if let Err(error) = self.rights_follow(&name, &volumes).await {
                     tracing::warn!(
                         pool = name,
                         "rights on volumes of the pool were not written down; it is tried again in a minute: {error}"

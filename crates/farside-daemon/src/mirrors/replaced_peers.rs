@@ -9,11 +9,11 @@ use std::collections::BTreeSet;
 use farside_api::{ErrorBody, ErrorCode};
 use farside_engine::{EngineError, ReplicaRecord, VolumeName};
 use farside_peer::PeerId;
-use farside_store::Pool;
 
 use super::Mirrors;
 use crate::failure::Failure;
 use crate::peers;
+use crate::pools::seen::VolumeSeen;
 
 /// Letters of a key that tell it apart from others.
 const KEY_LETTERS_MIN: usize = 8;
@@ -69,11 +69,11 @@ impl Mirrors {
         // What runs from the old key ends: what was brought stays, and the next transfer goes on from it.
         let mut affected = Vec::new();
         let known = self.parts.state.relationships(None).await.map_err(Failure::into_error_body)?;
-        for (name, pool) in self.parts.pools.open_pools() {
+        for (name, volumes) in self.all_seen().await {
             let has_row = known.iter().any(|r| r.peer == old && r.destination.pool == name);
-            if has_row || pool.volumes().iter().any(|v| v.replica.as_ref().is_some_and(|r| r.peer == old.0)) {
+            if has_row || volumes.iter().any(|v| v.replica.as_ref().is_some_and(|r| r.peer == old.0)) {
                 self.pool_closing(&name).await;
-                affected.push((name, pool));
+                affected.push((name, volumes));
             }
         }
         let mut outcome = self
@@ -89,26 +89,30 @@ impl Mirrors {
             outcome = outcome.and(told.await);
         }
         // Whatever failed, mirrors run again.
-        for (name, pool) in &affected {
-            outcome = outcome.and(self.pool_opened(name, pool).await);
+        for (name, volumes) in &affected {
+            outcome = outcome.and(self.pool_opened(name, volumes).await);
         }
         outcome
     }
 
     /// Brings the replicas' records of a pool in line: those that name a key that another has taken the place of.
-    pub(super) async fn follow_replaced_peers(&self, pool_name: &str, pool: &Pool) -> Result<(), ErrorBody> {
+    pub(super) async fn follow_replaced_peers(
+        &self,
+        pool_name: &str,
+        volumes: &[VolumeSeen],
+    ) -> Result<(), ErrorBody> {
         let replaced = self.parts.state.replaced_peers().await.map_err(Failure::into_error_body)?;
         if replaced.is_empty() {
             return Ok(());
         }
-        for volume in pool.volumes() {
-            let Some(replica) = volume.replica else { continue };
+        for volume in volumes {
+            let Some(replica) = &volume.replica else { continue };
             let Some(new) = replaced.get(&PeerId(replica.peer)) else { continue };
-            let name = VolumeName { pool: pool_name.to_owned(), volume: volume.name };
+            let name = VolumeName { pool: pool_name.to_owned(), volume: volume.name.clone() };
             let record = ReplicaRecord {
                 relationship: replica.relationship,
                 peer: new.0,
-                source: replica.source,
+                source: replica.source.clone(),
                 broken_off: replica.broken_off,
             };
             tracing::info!(volume = %name, old = ?PeerId(replica.peer), new = ?new, "the source's site has another key");

@@ -13,6 +13,7 @@ use super::Mirrors;
 use crate::failure::Failure;
 use crate::peers;
 use crate::plans::FenceAfter;
+use crate::pools::seen::{self, VolumeSeen};
 
 impl Mirrors {
     /// The mirrors whose replicas are in this pool, as the state database knows them.
@@ -27,15 +28,15 @@ impl Mirrors {
     ) -> Result<impl FnOnce(&Pool) + Send + 'static, ErrorBody> {
         let rows = self.rows_of(name).await?;
         let (mirrors, name) = (Arc::clone(self), name.to_owned());
-        Ok(move |pool: &Pool| mirrors.fence_what_was_set_back(&name, pool, &rows))
+        Ok(move |pool: &Pool| mirrors.fence_what_was_set_back(&name, &seen::of_store(pool), &rows))
     }
 
     /// Notes which volumes of a pool that is being opened hosts must not write to, since the database knows more of them than the
     /// pool: until their mirrors start, this is all that is known of them. What was noted of a pool of that name before is over.
-    pub(crate) fn fence_what_was_set_back(&self, name: &str, pool: &Pool, rows: &[Relationship]) {
+    pub(crate) fn fence_what_was_set_back(&self, name: &str, volumes: &[VolumeSeen], rows: &[Relationship]) {
         let source = &self.parts.source;
         let volumes: BTreeMap<String, Option<bool>> =
-            pool.volumes().into_iter().map(|v| (v.name, v.replica.map(|r| r.broken_off))).collect();
+            volumes.iter().map(|v| (v.name.clone(), v.replica.as_ref().map(|r| r.broken_off))).collect();
         let shown = |volume: &VolumeName| match volumes.get(&volume.volume) {
             Some(broken_off) => PoolShows::volume(*broken_off),
             None => PoolShows::Nothing,

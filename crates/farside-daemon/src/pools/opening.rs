@@ -214,7 +214,7 @@ mod tests {
     const SIZE: u64 = 64 << 20;
 
     fn pools() -> Pools {
-        Pools::new(Arc::new(SystemClock::default()), Arc::new(OsRandomness))
+        Pools::new(Arc::new(SystemClock::default()), Arc::new(OsRandomness), "test")
     }
 
     fn open_all(pools: &Arc<Pools>, known: &[(&str, &str)]) {

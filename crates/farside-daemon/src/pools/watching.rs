@@ -97,7 +97,7 @@ impl Pools {
         let slots = self.slots.read();
         let open = slots.iter().filter_map(|(name, slot)| match &slot.content {
             Content::Open(opened) => Some((name.clone(), slot.path.clone(), opened.clone())),
-            Content::Opening { .. } | Content::Failed(_) => None,
+            Content::Opening { .. } | Content::Failed(_) | Content::Clustered => None,
         });
         open.collect()
     }
@@ -113,7 +113,7 @@ mod tests {
     fn a_pool_that_would_not_be_found_again_is_not_closed_to_be_opened_again() {
         let directory = tempfile::tempdir().unwrap();
         let (path, moved) = (directory.path().join("p.pool"), directory.path().join("moved"));
-        let pools = Pools::new(Arc::new(SystemClock::default()), Arc::new(OsRandomness));
+        let pools = Pools::new(Arc::new(SystemClock::default()), Arc::new(OsRandomness), "test");
         pools.create("p", path.to_str().unwrap(), Some(64 << 20), false).unwrap();
         assert!(pools.refuse_if_away("p").is_ok() && pools.refuse_if_away("q").is_ok());
         std::fs::rename(&path, &moved).unwrap();

@@ -17,7 +17,7 @@ use crate::{
 /// Under which the document lies in an image's metadata.
 pub(super) const KEY: &str = "farside";
 /// Of documents that this code reads and writes. Another is refused.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 
 /// A volume.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
@@ -31,9 +31,8 @@ pub(super) struct Document {
     /// The volume is deleted; what is left of the image goes when nobody reads it.
     pub(super) deleted: bool,
     pub(super) record: Option<Record>,
-    /// Address, to the cluster, of the client of farside that took the head's lock last, or was about to: the lock's owner may as well be a
-    /// host.
-    pub(super) holder: Option<String>,
+    /// The client of farside that took the head's lock last, or was about to: the lock's owner may as well be a host.
+    pub(super) holder: Option<Holder>,
     /// The snapshot that a mirror published last: hosts have written none of it.
     pub(super) published: Option<Uuid>,
     /// In the order in which they were made.
@@ -61,6 +60,16 @@ impl Default for Document {
             garbage: Vec::new(),
         }
     }
+}
+
+/// A client of farside that has an image for itself.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Holder {
+    /// Its address, to the cluster.
+    pub(super) address: String,
+    /// Whose client it is: see [`super::RbdEngine::of_site`]. Another site's is never fenced.
+    pub(super) site: String,
 }
 
 /// A snapshot of the cluster.

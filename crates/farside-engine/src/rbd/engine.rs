@@ -28,22 +28,34 @@ impl Engine for RbdEngine {
         volume.info(&document)
     }
 
-    /// Images whose names farside could not say are not among them.
+    /// Without those of pools whose cluster does not answer.
     fn volumes(&self) -> Result<Vec<VolumeName>, EngineError> {
-        let pools: Vec<_> = self.inner.pools.read().values().cloned().collect();
+        let pools: Vec<String> = self.inner.pools.read().keys().cloned().collect();
         let mut all = Vec::new();
         for pool in pools {
-            let images = pool.ceph.images();
-            let images = images.map_err(|failed| {
-                explained(&pool, &format!("the images of pool {}", pool.name), failed, 0)
-            })?;
-            for (id, image) in images.into_iter().filter(|(_, image)| is_label(image)) {
-                let name = VolumeName { pool: pool.name.clone(), volume: image };
-                match self.volume_of(Arc::clone(&pool), &name, id).load() {
-                    Ok(_) => all.push(name),
-                    Err(EngineError::NotFound { .. }) => {}
-                    Err(error) => return Err(error),
-                }
+            match self.volumes_of(&pool) {
+                Ok(volumes) => all.extend(volumes),
+                // Taken away meanwhile, or not reached.
+                Err(EngineError::NotFound { .. } | EngineError::Io(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(all)
+    }
+
+    /// Images whose names farside could not say are not among them.
+    fn volumes_of(&self, pool: &str) -> Result<Vec<VolumeName>, EngineError> {
+        let pool = self.pool(pool)?;
+        let images = pool.ceph.images();
+        let images = images
+            .map_err(|failed| explained(&pool, &format!("the images of pool {}", pool.name), failed, 0))?;
+        let mut all = Vec::new();
+        for (id, image) in images.into_iter().filter(|(_, image)| is_label(image)) {
+            let name = VolumeName { pool: pool.name.clone(), volume: image };
+            match self.volume_of(Arc::clone(&pool), &name, id).load() {
+                Ok(_) => all.push(name),
+                Err(EngineError::NotFound { .. }) => {}
+                Err(error) => return Err(error),
             }
         }
         all.sort();

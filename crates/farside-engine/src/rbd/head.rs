@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use super::ceph::Image;
 use super::comparison::differs;
-use super::document::{Document, Entry, Kept};
+use super::document::{Document, Entry, Holder, Kept};
 use super::errors::is_busy;
 use super::held::Head;
 use super::version::Version;
@@ -71,7 +71,7 @@ impl Head {
         }
         let own = own_address(volume, &image)?;
         volume.change("announce who holds it", |document| {
-            document.holder = Some(own.clone());
+            document.holder = Some(Holder { address: own.clone(), site: volume.inner.site.clone() });
             Ok(())
         })?;
         volume.inner.steps.take("take the lock")?;

@@ -9,8 +9,9 @@ use crate::{EngineError, VolumeName};
 
 impl RbdEngine {
     /// What the volumes of a pool need when their daemon begins: replicas are locked, what a crash left behind is brought in order or goes.
-    /// Answers which volumes that failed for, and why; the others are done. With `take_over` the client of farside that
-    /// holds a volume loses it, and is put on the cluster's blocklist: for a daemon that takes over from one that is dead or hangs.
+    /// Answers which volumes that failed for, and why; the others are done. With `take_over` the client of this
+    /// site that holds a volume loses it, and is put on the cluster's blocklist: for a daemon that takes over from one that is dead or
+    /// hangs. A client of another site keeps what it holds, and the volume is among those that failed.
     ///
     /// # Errors
     /// The images cannot be listed.
@@ -55,12 +56,14 @@ impl Volume {
         self.clear_garbage(head)
     }
 
-    /// Takes the lock from the client of farside that has it, which changes nothing any more. A host keeps it.
+    /// Takes the lock from the client of this site that has it, which changes nothing any more. A host keeps it, and so does another site.
     fn fence(&self, document: &Document) -> Result<(), EngineError> {
-        let Some(holder) = &document.holder else { return Ok(()) };
+        let Some(holder) = document.holder.as_ref().filter(|holder| holder.site == self.inner.site) else {
+            return Ok(());
+        };
         let image = self.opened()?;
         let owner = image.lock_owner().map_err(|failed| self.failed("the lock", failed))?;
-        let Some(owner) = owner.filter(|owner| owner == holder) else { return Ok(()) };
+        let Some(owner) = owner.filter(|owner| *owner == holder.address) else { return Ok(()) };
         self.inner.steps.take("break the lock")?;
         image.break_lock(&owner).map_err(|failed| self.failed("the lock", failed))
     }

@@ -26,6 +26,8 @@ pub(super) struct Inner {
     pub(super) heads: Mutex<HashMap<(String, String), SharedHead>>,
     pub(super) readers: Readers,
     pub(super) steps: Steps,
+    /// Whose client this is.
+    pub(super) site: String,
 }
 
 impl Default for RbdEngine {
@@ -35,13 +37,20 @@ impl Default for RbdEngine {
 }
 
 impl RbdEngine {
-    /// Without pools. Ceph's libraries are not looked for yet.
+    /// Of a site that has no name. See [`of_site`](Self::of_site).
     pub fn new() -> RbdEngine {
+        RbdEngine::of_site("")
+    }
+
+    /// Without pools. Ceph's libraries are not looked for yet. `site` is what all daemons of a site have in common, and no other site has:
+    /// one of them may take over what another has held.
+    pub fn of_site(site: &str) -> RbdEngine {
         let inner = Inner {
             pools: RwLock::default(),
             heads: Mutex::default(),
             readers: Readers::default(),
             steps: Steps::default(),
+            site: site.to_owned(),
         };
         RbdEngine { inner: Arc::new(inner) }
     }
