@@ -3,7 +3,7 @@
 # scripts/install-test-tools.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-accel demo-console console test-console test-api accel-faults test test-full soak bench bench-emulator bench-main-job bench-store bench-wire bench-link bench-codec bench-streams check doc
+.PHONY: help demo demo-accel demo-cluster demo-console console test-console test-api accel-faults test test-full soak bench bench-emulator bench-main-job bench-store bench-wire bench-link bench-codec bench-streams check doc
 
 help:  ## Show this list.
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -13,6 +13,9 @@ demo:  ## Two sites on this machine: mirror a file system, kill one, take over a
 
 demo-accel:  ## The accelerator on one machine, in four network namespaces: curl and nginx over two boxes (root).
 	@scripts/demo-accel
+
+demo-cluster:  ## Volumes on Ceph RBD: a cluster of Debian's packages, an image mirrored, its side lost, and back.
+	@scripts/demo-cluster
 
 demo-console:  ## Three sites with mirrors in every state, for the web console: prints its address, user and password.
 	@scripts/demo-console
