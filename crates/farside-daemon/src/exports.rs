@@ -94,9 +94,21 @@ impl Exports {
     /// Ends the connections that are pinned to a published version of `volume`. To be called once the volume is no
     /// replica any more.
     pub(crate) fn drop_replica_connections(&self, volume: &VolumeName) {
-        if let Some(found) = self.table.lock().uses.get_mut(volume) {
-            std::mem::take(&mut found.pinned).cancel();
-        }
+        self.table.lock().each(|name| name == volume, |found| std::mem::take(&mut found.pinned).cancel());
+    }
+
+    /// Renames a volume by `rename`: who has it open goes on, and is counted, fenced and named under the new name from this moment on.
+    pub(crate) fn rename<E>(
+        &self,
+        from: &VolumeName,
+        to: &VolumeName,
+        rename: impl FnOnce() -> Result<(), E>,
+    ) -> Result<(), E> {
+        // Under the lock: a fence that comes meanwhile finds them under the one name or the other.
+        let mut table = self.table.lock();
+        rename()?;
+        table.rename(from, to);
+        Ok(())
     }
 
     /// Refuses host writes to `volume` from now on, and drops whoever may write; how many those were. A fence that is
@@ -104,17 +116,23 @@ impl Exports {
     pub(crate) fn fence(&self, volume: &VolumeName, why: String) -> usize {
         let mut table = self.table.lock();
         table.fences.insert(volume.clone(), why);
-        let Some(found) = table.uses.get_mut(volume) else { return 0 };
-        std::mem::take(&mut found.writing).cancel();
-        found.connections.writers
+        let mut writers = 0;
+        table.each(
+            |name| name == volume,
+            |found| {
+                std::mem::take(&mut found.writing).cancel();
+                writers += found.connections.writers;
+            },
+        );
+        writers
     }
 
     /// Ends the fence, if there is one; whether there was.
     pub(crate) fn unfence(&self, volume: &VolumeName) -> bool {
         let mut table = self.table.lock();
         let was_fenced = table.fences.remove(volume).is_some();
-        if was_fenced && let Some(found) = table.uses.get_mut(volume) {
-            std::mem::take(&mut found.pinned).cancel();
+        if was_fenced {
+            table.each(|name| name == volume, |found| std::mem::take(&mut found.pinned).cancel());
         }
         was_fenced
     }
@@ -141,19 +159,18 @@ impl Exports {
 
     /// How many connections there are to volumes (and their snapshots) of `pool`.
     pub(crate) fn connections_to_pool(&self, pool: &str) -> usize {
-        let table = self.table.lock();
-        let of_pool = table.uses.iter().filter(|(name, _)| name.pool == pool);
-        of_pool.map(|(_, found)| found.connections.all()).sum()
+        self.table.lock().connections(|name| name.pool == pool).all()
     }
 
     /// Ends every connection to volumes and snapshots of `pool`, and waits until they are gone, for a while. To be called once
     /// nobody can open any more.
     pub(crate) async fn drop_connections_to_pool(&self, pool: &str) {
-        for (_, found) in self.table.lock().uses.iter_mut().filter(|(name, _)| name.pool == pool) {
+        let drop_all = |found: &mut table::Use| {
             for token in [&mut found.pinned, &mut found.writing, &mut found.snapshots] {
                 std::mem::take(token).cancel();
             }
-        }
+        };
+        self.table.lock().each(|name| name.pool == pool, drop_all);
         let until = Instant::now() + DROPPED_WITHIN;
         while self.connections_to_pool(pool) > 0 && Instant::now() < until {
             tokio::time::sleep(DROPPED_POLL).await;
@@ -177,7 +194,7 @@ impl Exports {
 
     /// How many connections there are to a volume and its snapshots.
     pub(crate) fn connections_to(&self, volume: &VolumeName) -> Connections {
-        self.table.lock().uses.get(volume).map(|found| found.connections).unwrap_or_default()
+        self.table.lock().connections(|name| name == volume)
     }
 
     /// Where they are.
@@ -232,7 +249,7 @@ impl Exports {
             StoreError::NotFound(_) => unknown(name),
             other => failure(other),
         };
-        let mut held = Held::new(Arc::clone(&self.table), volume.clone(), client);
+        let mut held = Held::new(Arc::clone(&self.table), &volume, client);
         if let Some(snapshot) = snapshot {
             let handle = pool.open_snapshot(&volume.volume, snapshot).map_err(failed)?;
             let handle = self.for_a_host(handle);
@@ -566,7 +583,32 @@ mod tests {
         }
         drop(open);
         assert_eq!(bench.exports.connections_to_pool("p"), 0);
-        assert!(bench.exports.table.lock().uses.is_empty(), "names that were tried leave nothing behind");
+        assert!(bench.exports.table.lock().is_empty(), "names that were tried leave nothing behind");
+    }
+
+    #[test]
+    fn who_has_a_volume_open_is_known_by_its_new_name() {
+        let bench = bench();
+        let pool = bench.pools.get("p").unwrap();
+        let (old, new): (VolumeName, VolumeName) = ("p/v".parse().unwrap(), "p/w".parse().unwrap());
+        let writer = bench.exports.open_for("p/v", "pid 42 (qemu) uid 0").unwrap();
+        bench.exports.rename(&old, &new, || pool.rename_volume("v", "w")).unwrap();
+        assert_eq!(bench.exports.connections_to(&old), Connections::default());
+        assert_eq!(bench.exports.writers(&new).named(), " (pid 42 (qemu) uid 0)");
+        // Another volume of the old name is another volume.
+        pool.create_volume("v", 1 << 20).unwrap();
+        let other = bench.exports.open("p/v").unwrap();
+        assert_eq!(bench.exports.connections_to(&old).writers, 1);
+        assert_eq!(bench.exports.fence(&new, "overtaken".into()), 1);
+        assert!(writer.closed().is_cancelled() && !other.closed().is_cancelled());
+        assert!(bench.exports.open("p/w").unwrap().description().read_only);
+        assert!(
+            !bench.exports.rename(&old, &new, || pool.rename_volume("v", "w")).is_ok(),
+            "the name is taken"
+        );
+        assert_eq!(bench.exports.connections_to(&old).writers, 1, "what failed moves nobody");
+        drop((writer, other));
+        assert!(bench.exports.table.lock().is_empty());
     }
 
     #[test]

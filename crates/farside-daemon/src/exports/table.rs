@@ -13,14 +13,19 @@ const NAMED_MAX: usize = 3;
 /// One lock for both, so that a connection is either counted before a fence comes or sees it.
 #[derive(Debug, Default)]
 pub(super) struct Table {
-    /// Volumes that have connections; a snapshot's count for its volume.
-    pub(super) uses: HashMap<VolumeName, Use>,
+    /// Volumes that have connections, whatever they are called by now; a snapshot's count for its volume.
+    uses: HashMap<u64, Use>,
+    /// Which of these a name means: more than one if it was opened by this name while another volume was about to get it.
+    names: HashMap<VolumeName, Vec<u64>>,
+    next: u64,
     /// Volumes that refuse host writes, with the reason.
     pub(super) fences: HashMap<VolumeName, String>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Use {
+    /// What it is called now.
+    name: VolumeName,
     pub(super) connections: Connections,
     /// Ends those that are pinned to a published version, or read a fenced volume.
     pub(super) pinned: CancellationToken,
@@ -33,6 +38,17 @@ pub(super) struct Use {
 }
 
 impl Use {
+    fn of(volume: &VolumeName) -> Use {
+        Use {
+            name: volume.clone(),
+            connections: Connections::default(),
+            pinned: CancellationToken::new(),
+            writing: CancellationToken::new(),
+            snapshots: CancellationToken::new(),
+            clients: BTreeMap::new(),
+        }
+    }
+
     fn change(&mut self, kind: Kind, client: &str, is_more: bool) {
         let count = self.connections.count(kind);
         let of_client = self.clients.entry((kind, client.to_owned())).or_default();
@@ -83,24 +99,90 @@ impl Clients {
 }
 
 impl Table {
-    /// Who may write to `volume`.
-    pub(super) fn writers(&self, volume: &VolumeName) -> Clients {
-        let of_kind = |((kind, client), connections): (&(Kind, String), &usize)| {
-            (*kind == Kind::Writer).then(|| (client.clone(), *connections))
-        };
-        let found = self.uses.get(volume).map(|found| found.clients.iter().filter_map(of_kind).collect());
-        Clients(found.unwrap_or_default())
+    /// The one that whoever opens `volume` now is counted in.
+    fn enter(&mut self, volume: &VolumeName) -> u64 {
+        if let Some(known) = self.names.get(volume).and_then(|known| known.last()) {
+            return *known;
+        }
+        let id = self.next;
+        self.next += 1;
+        self.names.entry(volume.clone()).or_default().push(id);
+        self.uses.insert(id, Use::of(volume));
+        id
     }
 
-    /// Who has a volume, or a snapshot of it, open, of all volumes that `wanted` says.
-    pub(super) fn clients(&self, wanted: impl Fn(&VolumeName) -> bool) -> Clients {
+    fn leave(&mut self, id: u64) {
+        let Some(gone) = self.uses.remove(&id) else { return };
+        if let Some(known) = self.names.get_mut(&gone.name) {
+            known.retain(|other| *other != id);
+            if known.is_empty() {
+                self.names.remove(&gone.name);
+            }
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.uses.is_empty() && self.names.is_empty()
+    }
+
+    /// A volume has another name: its connections and its fence go with it.
+    pub(super) fn rename(&mut self, from: &VolumeName, to: &VolumeName) {
+        if let Some(moved) = self.names.remove(from) {
+            for id in &moved {
+                if let Some(found) = self.uses.get_mut(id) {
+                    found.name = to.clone();
+                }
+            }
+            self.names.entry(to.clone()).or_default().extend(moved);
+        }
+        if let Some(why) = self.fences.remove(from) {
+            self.fences.insert(to.clone(), why);
+        }
+    }
+
+    /// Connections to a volume.
+    pub(super) fn of<'a>(&'a self, volume: &VolumeName) -> impl Iterator<Item = &'a Use> {
+        self.names.get(volume).into_iter().flatten().filter_map(|id| self.uses.get(id))
+    }
+
+    /// Has something done with all connections to volumes that `wanted` says.
+    pub(super) fn each(&mut self, wanted: impl Fn(&VolumeName) -> bool, mut work: impl FnMut(&mut Use)) {
+        for (_, known) in self.names.iter().filter(|(name, _)| wanted(name)) {
+            for id in known {
+                if let Some(found) = self.uses.get_mut(id) {
+                    work(found);
+                }
+            }
+        }
+    }
+
+    /// How many there are to all volumes that `wanted` says.
+    pub(super) fn connections(&self, wanted: impl Fn(&VolumeName) -> bool) -> Connections {
+        let named = self.names.keys().filter(|name| wanted(name));
+        named
+            .flat_map(|name| self.of(name))
+            .fold(Connections::default(), |sum, found| sum + found.connections)
+    }
+
+    /// Who may write to `volume`.
+    pub(super) fn writers(&self, volume: &VolumeName) -> Clients {
+        self.those(|name| name == volume, |kind| kind == Kind::Writer)
+    }
+
+    fn those(&self, wanted: impl Fn(&VolumeName) -> bool, counts: impl Fn(Kind) -> bool) -> Clients {
         let mut all = BTreeMap::<&String, usize>::new();
-        for (_, found) in self.uses.iter().filter(|(name, _)| wanted(name)) {
-            for ((_, client), connections) in &found.clients {
+        for found in self.names.keys().filter(|name| wanted(name)).flat_map(|name| self.of(name)) {
+            for ((_, client), connections) in found.clients.iter().filter(|((kind, _), _)| counts(*kind)) {
                 *all.entry(client).or_default() += connections;
             }
         }
         Clients(all.into_iter().map(|(client, connections)| (client.clone(), connections)).collect())
+    }
+
+    /// Who has a volume, or a snapshot of it, open, of all volumes that `wanted` says.
+    pub(super) fn clients(&self, wanted: impl Fn(&VolumeName) -> bool) -> Clients {
+        self.those(wanted, |_| true)
     }
 }
 
@@ -113,6 +195,18 @@ pub(crate) struct Connections {
     pub(crate) readers: usize,
     /// To the volume while it is fenced, or without the right to write: they only read.
     pub(crate) fenced: usize,
+}
+
+impl std::ops::Add for Connections {
+    type Output = Connections;
+
+    fn add(self, other: Connections) -> Connections {
+        Connections {
+            writers: self.writers + other.writers,
+            readers: self.readers + other.readers,
+            fenced: self.fenced + other.fenced,
+        }
+    }
 }
 
 impl Connections {
@@ -132,7 +226,8 @@ pub(crate) enum Access {
 /// One connection's hold on a volume: a reader's, until it becomes another's.
 pub(super) struct Held {
     table: Arc<Mutex<Table>>,
-    volume: VolumeName,
+    /// The volume, among those that have connections.
+    id: u64,
     client: String,
     kind: Kind,
 }
@@ -157,28 +252,41 @@ impl Connections {
 
 impl Held {
     /// `client` is a connection's, as the log names it; empty if nobody knows.
-    pub(super) fn new(table: Arc<Mutex<Table>>, volume: VolumeName, client: &str) -> Held {
-        table.lock().uses.entry(volume.clone()).or_default().change(Kind::Reader, client, true);
-        Held { table, volume, client: client.to_owned(), kind: Kind::Reader }
+    pub(super) fn new(table: Arc<Mutex<Table>>, volume: &VolumeName, client: &str) -> Held {
+        let id = {
+            let mut table = table.lock();
+            let id = table.enter(volume);
+            if let Some(found) = table.uses.get_mut(&id) {
+                found.change(Kind::Reader, client, true);
+            }
+            id
+        };
+        Held { table, id, client: client.to_owned(), kind: Kind::Reader }
+    }
+
+    /// A token of the volume; it is there for as long as this is.
+    fn token(&self, which: impl Fn(&Use) -> &CancellationToken) -> CancellationToken {
+        self.table.lock().uses.get(&self.id).map(|found| which(found).clone()).unwrap_or_default()
     }
 
     /// What ends this connection if it only reads what may change.
     pub(super) fn pinned(&self) -> CancellationToken {
-        self.table.lock().uses.entry(self.volume.clone()).or_default().pinned.clone()
+        self.token(|found| &found.pinned)
     }
 
     /// What ends this connection to a snapshot.
     pub(super) fn snapshots(&self) -> CancellationToken {
-        self.table.lock().uses.entry(self.volume.clone()).or_default().snapshots.clone()
+        self.token(|found| &found.snapshots)
     }
 
     /// Makes it a connection to the volume itself, and answers what ends it if it may write; none if it may not, or the volume
     /// is fenced.
     pub(super) fn open(&mut self, access: Access) -> Option<CancellationToken> {
         let mut table = self.table.lock();
-        let may_write = access == Access::Writes && !table.fences.contains_key(&self.volume);
+        let Table { uses, fences, .. } = &mut *table;
+        let found = uses.get_mut(&self.id)?;
+        let may_write = access == Access::Writes && !fences.contains_key(&found.name);
         let kind = if may_write { Kind::Writer } else { Kind::Fenced };
-        let found = table.uses.entry(self.volume.clone()).or_default();
         found.change(self.kind, &self.client, false);
         found.change(kind, &self.client, true);
         self.kind = kind;
@@ -188,11 +296,11 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        let uses = &mut self.table.lock().uses;
-        if let Some(found) = uses.get_mut(&self.volume) {
+        let mut table = self.table.lock();
+        if let Some(found) = table.uses.get_mut(&self.id) {
             found.change(self.kind, &self.client, false);
             if found.connections.all() == 0 {
-                uses.remove(&self.volume);
+                table.leave(self.id);
             }
         }
     }

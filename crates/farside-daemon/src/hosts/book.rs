@@ -445,13 +445,22 @@ impl Hosts {
     }
 }
 
+/// An export that is open, as its volume is called now.
+fn called_now(open: &Open, names: &HashMap<Uuid, String>) -> String {
+    match (names.get(&open.volume), open.export.split_once('@')) {
+        (Some(name), Some((_, snapshot))) => format!("{name}@{snapshot}"),
+        (Some(name), None) => name.clone(),
+        (None, _) => open.export.clone(),
+    }
+}
+
 fn status(table: &Table, id: i64, names: &HashMap<Uuid, String>) -> api::HostStatus {
     let host = &table.hosts[&id];
     let here = table.connections.values().filter(|connection| connection.host == id);
     let mut opened: Vec<_> = here
         .clone()
         .filter_map(|connection| connection.open.as_ref())
-        .map(|open| api::HostExport { export: open.export.clone(), read_only: open.read_only })
+        .map(|open| api::HostExport { export: called_now(open, names), read_only: open.read_only })
         .collect();
     opened.sort_by(|a, b| a.export.cmp(&b.export));
     let rights = host.rights.iter().map(|(id, right)| api::HostRight {

@@ -264,8 +264,11 @@ async fn rename(
         return Err(ErrorBody::new(ErrorCode::Refused, reason).into());
     }
     let pool = site.pools.get(&name.pool)?;
-    let (from, to, renamed) = (name.volume.clone(), new.volume.clone(), Arc::clone(&pool));
-    site.blocking.run(move || renamed.rename_volume(&from, &to)).await?;
+    let (from, to, renamed) = (name.clone(), new.clone(), Arc::clone(&pool));
+    let exports = Arc::clone(&site.exports);
+    let rename = move || exports.rename(&from, &to, || renamed.rename_volume(&from.volume, &to.volume));
+    site.blocking.run(rename).await?;
+    site.mirrors.refresh_fences();
     rights_follow(&site, &name.pool, &pool).await;
     Ok(Json(look(&site, &new)?))
 }
