@@ -169,6 +169,13 @@ fn a_copy_that_runs_isolated_serves_its_volumes_and_reaches_nobody() {
     assert_eq!(unreachable["state"], "disconnected");
     assert!(unreachable["why"].as_str().unwrap().contains("isolated"), "{unreachable}");
     copy.fails(4, "peer invite");
+    // The path in its state leads to the original's pool, which it leaves alone, whether or not the original runs.
+    for asked in ["volume status p/v", "pool reopen p", &format!("pool import p --path {}", copied.display())]
+    {
+        let said = copy.fails(4, asked);
+        assert!(said.contains("that site's own") && said.contains("pool delete p"), "{asked}: {said}");
+    }
+    assert_eq!(copy.json("pool list")[0]["state"], "failed");
     copy.ok(&format!("pool import copied --path {}", copied.display()));
     // Hosts write there, somebody practises a failover, and nobody else hears of it.
     put(&copy, "copied/v", 0, 4, 77);

@@ -1,6 +1,7 @@
 //! The pools that a site knows when it starts: opened at once, and served. One that takes long holds up nobody, and is served once it
 //! is open.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +17,8 @@ use crate::pools::opening::Opening;
 use crate::pools::place::is_rbd;
 use crate::pools::seen::{self, VolumeSeen};
 use crate::site::Site;
-use crate::state::State;
+use crate::state::{PoolRow, State};
+use crate::whereabouts::{PoolAt, Whereabouts};
 
 /// How long the start waits for pools to open. Those that take longer follow by themselves, and hold up nobody.
 const POOLS_OPEN_WITHIN: Duration = Duration::from_secs(10);
@@ -34,11 +36,52 @@ pub(crate) async fn start_mirrors(mirrors: &Mirrors, name: &str, volumes: &[Volu
     }
 }
 
+/// The pools that are known, each where it is now: those that lay in a data directory that was moved or copied came with it. One that is
+/// another site's keeps its place, with the reason why it is not opened.
+async fn known(
+    pools: &Pools,
+    state: &State,
+    directory: &Path,
+    is_isolated: bool,
+) -> Result<Vec<PoolRow>, DaemonError> {
+    let now = Whereabouts::now(directory);
+    let last = state.whereabouts().await?.and_then(|text| serde_json::from_str(&text).ok());
+    let mut known = Vec::new();
+    for row in state.pools().await?.into_iter().filter(|row| !is_rbd(&row.path)) {
+        match now.pool_at(&row.path, last.as_ref(), is_isolated, Path::exists) {
+            PoolAt::Here => known.push(row),
+            PoolAt::Moved(path) => {
+                tracing::warn!(
+                    pool = row.name,
+                    before = row.path,
+                    path,
+                    "the data directory was moved or copied, and the pool with it"
+                );
+                state.move_pool(&row.name, &path).await?;
+                known.push(PoolRow { path, ..row });
+            }
+            PoolAt::Original(why) => {
+                tracing::error!(pool = row.name, path = row.path, "pool not opened: {why}");
+                pools.note_others(&row.name, &row.path, why);
+            }
+        }
+    }
+    if !is_isolated && let Ok(text) = serde_json::to_string(&now) {
+        state.set_whereabouts(&text).await?;
+    }
+    Ok(known)
+}
+
 /// Opens every pool that is known, all at once. One that cannot be opened is listed with its reason, and stops nobody; one that takes
 /// longer than [`POOLS_OPEN_WITHIN`] is among those that are answered.
-pub(crate) async fn open(pools: &Arc<Pools>, state: &State) -> Result<Vec<Opening>, DaemonError> {
+pub(crate) async fn open(
+    pools: &Arc<Pools>,
+    state: &State,
+    directory: &Path,
+    is_isolated: bool,
+) -> Result<Vec<Opening>, DaemonError> {
     let until = Instant::now() + POOLS_OPEN_WITHIN;
-    let rows = state.pools().await?.into_iter().filter(|row| !is_rbd(&row.path)).collect::<Vec<_>>();
+    let rows = known(pools, state, directory, is_isolated).await?;
     let known = rows.iter().map(|row| (row.name.clone(), row.path.clone())).collect();
     let mut late = Vec::new();
     for (opening, row) in pools.begin_opening(known).into_iter().zip(rows) {

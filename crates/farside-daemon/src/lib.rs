@@ -66,6 +66,7 @@ mod staged;
 mod state;
 mod throttles;
 mod volume_ids;
+mod whereabouts;
 
 pub use error::DaemonError;
 pub use options::{Listen, Options};

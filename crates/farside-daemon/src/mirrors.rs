@@ -277,7 +277,7 @@ impl Mirrors {
     /// The destination side of a pool.
     pub(crate) fn destination(&self, pool: &str) -> Result<Arc<Destination>, ErrorBody> {
         self.destinations.lock().get(pool).map(Arc::clone).ok_or_else(|| {
-            self.parts.pools.being_opened(pool).unwrap_or_else(|| {
+            self.parts.pools.not_open(pool).unwrap_or_else(|| {
                 ErrorBody::new(ErrorCode::NotFound, format!("pool {pool} is not open here"))
                     .hint("farside pool list shows what is there, and why not")
             })
@@ -289,7 +289,7 @@ impl Mirrors {
         let unknown = || self.no_replica(volume);
         match self.destinations.lock().get(&volume.pool).map(Arc::clone) {
             Some(destination) => destination.mirror(volume).map_err(|_| unknown()),
-            None => Err(self.parts.pools.being_opened(&volume.pool).unwrap_or_else(unknown)),
+            None => Err(self.parts.pools.not_open(&volume.pool).unwrap_or_else(unknown)),
         }
     }
 

@@ -85,6 +85,8 @@ enum Content {
     },
     /// Why it is not open.
     Failed(String),
+    /// It is the original's of which this site is a copy, and is never opened here; in words.
+    Others(String),
 }
 
 /// A pool with what it lies on.
@@ -160,21 +162,20 @@ impl Pools {
             Some(Slot { content: Content::Open(opened), .. }) => Ok(Arc::clone(&opened.pool)),
             Some(Slot { content: Content::Opening { .. }, .. }) => Err(being_opened(name)),
             Some(Slot { content: Content::Clustered, .. }) => Err(not_embedded(name)),
-            Some(Slot { content: Content::Failed(error), .. }) => {
-                Err(ErrorBody::new(ErrorCode::Refused, format!("pool {name} is not open: {error}")).hint(
-                    format!(
-                        "farside pool check verifies it offline; farside pool reopen {name} opens it again"
-                    ),
-                ))
-            }
+            Some(Slot { content: Content::Others(why), .. }) => Err(others(name, why)),
+            Some(Slot { content: Content::Failed(error), .. }) => Err(failed(name, error)),
             None => Err(unknown(name)),
         }
     }
 
-    /// That a pool is being opened, if it is.
-    pub(crate) fn being_opened(&self, name: &str) -> Option<ErrorBody> {
-        let slots = self.slots.read();
-        matches!(slots.get(name)?.content, Content::Opening { .. }).then(|| being_opened(name))
+    /// Why a pool that is known is not open.
+    pub(crate) fn not_open(&self, name: &str) -> Option<ErrorBody> {
+        match &self.slots.read().get(name)?.content {
+            Content::Open(_) | Content::Clustered => None,
+            Content::Opening { .. } => Some(being_opened(name)),
+            Content::Failed(error) => Some(failed(name, error)),
+            Content::Others(why) => Some(others(name, why)),
+        }
     }
 
     /// All open embedded pools, by name.
@@ -182,7 +183,7 @@ impl Pools {
         let slots = self.slots.read();
         let open = slots.iter().filter_map(|(name, slot)| match &slot.content {
             Content::Open(opened) => Some((name.clone(), Arc::clone(&opened.pool))),
-            Content::Opening { .. } | Content::Failed(_) | Content::Clustered => None,
+            Content::Opening { .. } | Content::Failed(_) | Content::Clustered | Content::Others(_) => None,
         });
         open.collect()
     }
@@ -317,6 +318,12 @@ impl Pools {
         self.settle(name, attempt, Err(ErrorBody::new(ErrorCode::Failed, why)), true, |_| {})
     }
 
+    /// Gives a pool its place that is another site's.
+    pub(crate) fn note_others(&self, name: &str, path: &str, why: String) {
+        let slot = Slot { path: path.to_owned(), content: Content::Others(why) };
+        self.slots.write().insert(name.to_owned(), slot);
+    }
+
     /// Takes a pool from its users that is not open, or accepts no changes; its place stays. Whoever has it open is to be cut off
     /// then, before [`Pools::reopen`].
     pub(crate) fn begin_reopening(&self, name: &str) -> Result<Reopening, ErrorBody> {
@@ -325,10 +332,13 @@ impl Pools {
         if let Content::Opening { .. } = slot.content {
             return Err(being_opened(name));
         }
+        if let Content::Others(why) = &slot.content {
+            return Err(others(name, why));
+        }
         let (attempt, content) = self.attempt();
         let opened = match std::mem::replace(&mut slot.content, content) {
             Content::Open(opened) => Some(opened),
-            Content::Failed(_) | Content::Opening { .. } | Content::Clustered => None,
+            Content::Failed(_) | Content::Opening { .. } | Content::Clustered | Content::Others(_) => None,
         };
         self.engine.remove(name);
         Ok(Reopening { name: name.to_owned(), path: slot.path.clone(), attempt, opened })
@@ -396,6 +406,7 @@ impl Pools {
                     format!("pool {name} already exists, in {path}"),
                 ));
             }
+            Some(Slot { content: Content::Others(why), .. }) => return Err(others(name, why)),
             Some(Slot { content: Content::Failed(_), path: known })
                 if known != path && gone.as_ref() != Some(known) =>
             {
@@ -593,6 +604,23 @@ fn close(name: &str, pool: &Pool) {
     }
 }
 
+fn failed(name: &str, error: &str) -> ErrorBody {
+    ErrorBody::new(ErrorCode::Refused, format!("pool {name} is not open: {error}"))
+        .hint(format!("farside pool check verifies it offline; farside pool reopen {name} opens it again"))
+}
+
+/// What to do about a pool that is another site's.
+fn how_to_practise(name: &str) -> String {
+    format!(
+        "to practise: copy its file while no daemon has it open; forget it here (farside pool delete {name}: what is there stays as it \
+         is); then farside pool import {name} --path COPY"
+    )
+}
+
+fn others(name: &str, why: &str) -> ErrorBody {
+    ErrorBody::new(ErrorCode::Refused, format!("pool {name} is not open: {why}")).hint(how_to_practise(name))
+}
+
 fn being_opened(name: &str) -> ErrorBody {
     ErrorBody::new(ErrorCode::Refused, format!("pool {name} is being opened"))
         .hint("try again; farside pool list says for how long, and when it is open")
@@ -658,6 +686,7 @@ fn document(name: &str, slot: &Slot) -> Document {
             ..closed(error.clone())
         },
         Content::Failed(error) => closed(error.clone()),
+        Content::Others(why) => Document { advice: Some(how_to_practise(name)), ..closed(why.clone()) },
         Content::Clustered => {
             Document { state: PoolState::Open, error: None, advice: None, ..closed(String::new()) }
         }

@@ -265,7 +265,7 @@ pub(crate) async fn start(
 
     // Pools before peers: whoever is met finds them open.
     let pools = Arc::new(Pools::new(Arc::clone(&clock), Arc::clone(&randomness), &identity.id().to_string()));
-    let late = known_pools::open(&pools, &state).await?;
+    let late = known_pools::open(&pools, &state, data_dir.path(), config.isolated).await?;
     known_clusters::note(&pools, &state).await?;
     pools.set_host_reserve(config.replicas.reserve_percent);
     let rights = Arc::new(Rights::load(&state, Arc::clone(&pools) as _).await?);

@@ -73,6 +73,20 @@ pub(crate) struct Wanted {
     pub(crate) hook: Option<Option<String>>,
 }
 
+impl Wanted {
+    /// Whether it is so already.
+    fn is_as(&self, entry: &Entry) -> bool {
+        let kept = &entry.kept;
+        let others = |others: &Vec<(VolumeName, Uuid)>| {
+            others.iter().map(|(_, id)| *id).eq(kept.others.iter().map(|o| o.volume))
+        };
+        self.schedule.as_ref().is_none_or(|schedule| schedule.to_string() == kept.schedule)
+            && self.retention.as_ref().is_none_or(|retention| retention.to_string() == kept.retention)
+            && self.others.as_ref().is_none_or(others)
+            && self.hook.as_ref().is_none_or(|hook| *hook == kept.hook)
+    }
+}
+
 impl SnapshotSchedules {
     pub(crate) async fn load(
         hooks: Hooks,
@@ -394,6 +408,11 @@ impl SnapshotSchedules {
         if let Some(retention) = &wanted.retention {
             check_retention(retention)?;
         }
+        // What is as it was asked for goes on undisturbed: a program may ask every minute.
+        let equal = self.entries.lock().get(&volume).filter(|entry| wanted.is_as(entry)).cloned();
+        if let Some(entry) = equal {
+            return Ok(entry.document(self.points(&entry)));
+        }
         let _turn = self.turns.take(volume).await;
         let _setting = self.setting.lock().await;
         let known = self.entries.lock().get(&volume).cloned();
@@ -421,6 +440,7 @@ impl SnapshotSchedules {
             .flat_map(Entry::volumes)
             .filter(|of| *of != volume && others.iter().all(|other| other.volume != *of))
             .collect();
+        let ticker = known.as_ref().filter(|e| e.kept.schedule == schedule).map(|e| e.ticker.clone());
         let before = known.map(|entry| entry.kept);
         let kept = Kept {
             volume,
@@ -435,7 +455,11 @@ impl SnapshotSchedules {
             frozen: before.and_then(|kept| kept.frozen),
         };
         let now = ClockReading::of(&*self.clock);
-        let entry = Entry::begin(name.pool.clone(), kept, now).map_err(Failure::into_error_body)?;
+        let mut entry = Entry::begin(name.pool.clone(), kept, now).map_err(Failure::into_error_body)?;
+        // An interval that did not change does not begin anew.
+        if let Some(ticker) = ticker {
+            entry.ticker = ticker;
+        }
         self.state.keep_snapshot_schedule(&entry.row()).await.map_err(Failure::into_error_body)?;
         self.entries.lock().insert(volume, entry.clone());
         // What it has taken of volumes that are not in it any more stays.

@@ -113,7 +113,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
             let volume = volume.map(|v| v.to_string());
             let query: Vec<_> = volume.iter().map(|v| ("volume", v.as_str())).collect();
             let held: Vec<MirrorDestination> = context.client.get_with(&["destinations"], &query).await?;
-            context.show(&held, |held| destinations::text(held));
+            context.show(&held, |held| destinations::text(held, volume.as_deref()));
         }
         Verb::Release { volume, peer, destructive } => {
             let request = DestructiveRequest {

@@ -271,6 +271,16 @@ async fn paired(context: &Context, address: &str, name: Option<&str>) -> Result<
         let hint = format!("farside peer set {} --address HOST:PORT --name NAME changes both", peer.name);
         return Err(ErrorBody::new(ErrorCode::Exists, message).hint(hint));
     }
+    if let Some(why) = peer.why.as_ref().filter(|why| why.contains("is not the site it should be")) {
+        let message =
+            format!("{} is paired, and another site answers there: {why}. Nothing was changed", peer.name);
+        let hint = format!(
+            "if that is {0} with a new key: farside peer join under another name (--name), then farside peer rekey {0} NEW; else see \
+             what listens there, or farside peer remove {0}",
+            peer.name
+        );
+        return Err(ErrorBody::new(ErrorCode::Exists, message).hint(hint));
+    }
     Ok(Some(peer.clone()).filter(|peer| !is_unknown_there(peer)))
 }
 

@@ -446,7 +446,16 @@ async fn abort(State(site): Shared, Path((pool, volume)): OneMirror) -> Answer<M
 )]
 async fn destinations(State(site): Shared, Query(of): Query<OfVolume>) -> Answer<Vec<MirrorDestination>> {
     let volume = of.volume.as_deref().map(parse).transpose()?;
-    Ok(Json(site.mirrors.held_by_others(volume.as_ref(), true).await?))
+    let held = site.mirrors.held_by_others(volume.as_ref(), true).await?;
+    if let Some(volume) = volume.filter(|_| held.is_empty()) {
+        // A name that is none has no empty list.
+        let engine = site.pools.engine();
+        site.blocking.run(move || engine.volume(&volume)).await.map_err(|error| match error.code {
+            ErrorCode::NotFound => error.hint("farside volume list shows what is there"),
+            _ => error,
+        })?;
+    }
+    Ok(Json(held))
 }
 
 /// Lets go of what is kept for a destination.

@@ -97,7 +97,7 @@ impl Pools {
         let slots = self.slots.read();
         let open = slots.iter().filter_map(|(name, slot)| match &slot.content {
             Content::Open(opened) => Some((name.clone(), slot.path.clone(), opened.clone())),
-            Content::Opening { .. } | Content::Failed(_) | Content::Clustered => None,
+            Content::Opening { .. } | Content::Failed(_) | Content::Clustered | Content::Others(_) => None,
         });
         open.collect()
     }

@@ -32,6 +32,16 @@ impl State {
         Ok(())
     }
 
+    /// A pool is somewhere else now.
+    pub(crate) async fn move_pool(&self, name: &str, path: &str) -> Result<(), StateError> {
+        sqlx::query("UPDATE pools SET path = ? WHERE name = ?")
+            .bind(path)
+            .bind(name)
+            .execute(&self.writer)
+            .await?;
+        Ok(())
+    }
+
     /// Forgets a pool; its file is not touched.
     pub(crate) async fn forget_pool(&self, name: &str) -> Result<(), StateError> {
         sqlx::query("DELETE FROM pools WHERE name = ?").bind(name).execute(&self.writer).await?;

@@ -17,6 +17,9 @@ const ACCELERATOR_POLICIES: &str = "accelerator_policies";
 /// The name of the accelerator's explicit forwards.
 const ACCELERATOR_FORWARDS: &str = "accelerator_forwards";
 
+/// The name of where the site was when it met its peers last.
+const WHEREABOUTS: &str = "whereabouts";
+
 /// The name of a throttle of the site.
 fn throttle(direction: Direction) -> &'static str {
     match direction {
@@ -26,6 +29,16 @@ fn throttle(direction: Direction) -> &'static str {
 }
 
 impl State {
+    /// Where the site was when it met its peers last, as JSON; none if that was never noted.
+    pub(crate) async fn whereabouts(&self) -> Result<Option<String>, StateError> {
+        self.setting(WHEREABOUTS).await
+    }
+
+    /// Notes it.
+    pub(crate) async fn set_whereabouts(&self, whereabouts: &str) -> Result<(), StateError> {
+        self.set_setting(WHEREABOUTS, whereabouts).await
+    }
+
     /// The site's throttle, as text; none if it was never set.
     pub(crate) async fn site_throttle(&self, direction: Direction) -> Result<Option<String>, StateError> {
         self.setting(throttle(direction)).await

@@ -8,8 +8,8 @@ use crate::quantities::{size, time};
 /// Names of snapshots that one line shows.
 const NAMES_MAX: usize = 5;
 
-/// A table of them, and below it what needs more words.
-pub(super) fn text(held: &[MirrorDestination]) -> String {
+/// A table of them, and below it what needs more words. `volume`: of this one alone.
+pub(super) fn text(held: &[MirrorDestination], volume: Option<&str>) -> String {
     let columns = [
         Column::Left("volume"),
         Column::Left("peer"),
@@ -39,7 +39,8 @@ pub(super) fn text(held: &[MirrorDestination]) -> String {
             .into(),
         ]
     });
-    let mut text = table(&columns, rows.collect(), "no site mirrors volumes of this site");
+    let none = format!("no site mirrors {}", volume.unwrap_or("volumes of this site"));
+    let mut text = table(&columns, rows.collect(), &none);
     let mut peers: Vec<&str> = Vec::new();
     for h in held {
         if !h.known {
