@@ -33,6 +33,7 @@ mod data_dir;
 mod dedups;
 mod delays;
 mod drills;
+mod durations;
 mod error;
 mod events;
 mod export_failure;

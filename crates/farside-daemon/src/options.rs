@@ -18,6 +18,7 @@ use serde::Deserialize;
 
 use crate::accelerator::settings::{AcceleratorConfig, AcceleratorTable};
 use crate::alarms::settings::{AlarmsConfig, AlarmsTable};
+use crate::durations;
 use crate::error::DaemonError;
 use crate::hosts::OwnFiles;
 use crate::snapshot_schedules::hooks::{HookTable, Hooks};
@@ -262,10 +263,9 @@ impl ApiTable {
 }
 
 fn delay_of(text: &str) -> Result<Duration, DaemonError> {
-    let read = text.parse::<jiff::SignedDuration>().ok().and_then(|delay| Duration::try_from(delay).ok());
-    read.filter(|delay| *delay <= DELAY_MAX).ok_or_else(|| {
+    durations::read(text).filter(|delay| *delay <= DELAY_MAX).ok_or_else(|| {
         DaemonError::Config(format!(
-            "[api]: delay = {text:?} is not between 0 s and 7 days; use for example \"10m\""
+            "[api]: delay = {text:?} is not between 0 s and 7 days; use for example \"10m\" or \"1d\""
         ))
     })
 }
@@ -622,6 +622,7 @@ mod tests {
             |text: &str| config(&format!("[api]\ndelay = \"{text}\"\n")).map(|config| config.api.delay);
         assert_eq!(delay("10m").unwrap(), Some(Duration::from_secs(600)));
         assert_eq!(delay("0s").unwrap(), None);
+        assert_eq!(delay("7d").unwrap(), Some(Duration::from_secs(7 * 86_400)));
         for (text, said) in [
             ("certificate = \"a\"", "go together"),
             ("tls = \"off\"", "tls"),

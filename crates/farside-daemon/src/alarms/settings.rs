@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use axum::http::Uri;
-use jiff::SignedDuration;
 use serde::Deserialize;
 
 use super::book::HoldTimes;
 use super::conditions::Limits;
 use super::kind::Kind;
+use crate::durations;
 
 /// A peer that has not answered for so long is gone. A reboot takes less, and nobody is woken for a link that flaps.
 const PEER_GONE_AFTER: Duration = Duration::from_secs(300);
@@ -55,10 +55,10 @@ struct Time(Duration);
 impl TryFrom<String> for Time {
     type Error = String;
     fn try_from(text: String) -> Result<Time, String> {
-        let time = text.parse::<SignedDuration>().ok().and_then(|time| Duration::try_from(time).ok());
-        time.filter(|time| *time <= TIME_MAX)
+        durations::read(&text)
+            .filter(|time| *time <= TIME_MAX)
             .map(Time)
-            .ok_or_else(|| format!("{text:?} is no time up to 7 days; use for example 30s, 5m or 1h"))
+            .ok_or_else(|| format!("{text:?} is no time up to 7 days; use for example 30s, 5m, 1h or 1d"))
     }
 }
 
