@@ -69,6 +69,9 @@ pub(crate) enum Command {
     /// Write into TARGET, a copy of OLD, the 4 KiB blocks in which NEW differs; contenders' scripts use it
     #[command(hide = true)]
     CopyChanged(CopyChangedArguments),
+    /// Write the 4 KiB blocks in which NEW differs from OLD to stdout, as `rbd import-diff` reads them; contenders' scripts use it
+    #[command(hide = true)]
+    RbdDiff(RbdDiffArguments),
     /// Answer one connection's small requests until it ends; contenders' scripts use it
     #[command(hide = true)]
     Answer(AnswerArguments),
@@ -210,6 +213,14 @@ pub(crate) struct CopyChangedArguments {
     pub(crate) new: PathBuf,
     /// Changed in place
     pub(crate) target: PathBuf,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct RbdDiffArguments {
+    /// What the image is
+    pub(crate) old: PathBuf,
+    /// What it is to become
+    pub(crate) new: PathBuf,
 }
 
 #[derive(Args, Debug)]

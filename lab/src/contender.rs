@@ -23,7 +23,7 @@ mod inspect;
 mod parts;
 mod ready;
 
-pub use blocks::{Copied, CopyError, copy_changed};
+pub use blocks::{Copied, CopyError, copy_changed, write_rbd_diff};
 pub use environment::Environment;
 pub use file::{ContenderError, load_all};
 pub use inspect::{Inspection, Installed, inspect};

@@ -26,6 +26,7 @@ fn main() -> ExitCode {
         Command::Data(arguments) => commands::data::run(&place, arguments),
         Command::Clean(arguments) => commands::clean::run(&place, arguments),
         Command::CopyChanged(arguments) => commands::copy_changed::run(arguments),
+        Command::RbdDiff(arguments) => commands::copy_changed::rbd_diff(arguments),
         Command::Answer(arguments) => commands::interactive::answer(arguments),
         Command::Ask(arguments) => commands::interactive::ask(arguments),
         Command::Visit(arguments) => commands::interactive::visit(arguments),

@@ -2,7 +2,7 @@
 //! are measured on copies that changed so.
 
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -41,46 +41,90 @@ pub struct CopyError {
 ///
 /// When one of the files cannot be opened, read or written.
 pub fn copy_changed(old: &Path, new: &Path, target: &Path) -> Result<Copied, CopyError> {
-    let open = |path: &Path| File::open(path).map_err(failed("cannot open it", path));
-    let size = |file: &File, path: &Path| {
-        file.metadata().map(|metadata| metadata.len()).map_err(failed("cannot ask for its size", path))
-    };
-    let (old_file, new_file) = (open(old)?, open(new)?);
-    let (old_size, new_size) = (size(&old_file, old)?, size(&new_file, new)?);
+    let pair = Generations::open(old, new)?;
     let target_file =
         OpenOptions::new().write(true).open(target).map_err(failed("cannot open it to write", target))?;
-    target_file.set_len(new_size).map_err(failed("cannot give it its new size", target))?;
-
+    target_file.set_len(pair.new_size).map_err(failed("cannot give it its new size", target))?;
     let mut copied = Copied::default();
-    let mut before = vec![0; CHUNK_BYTES];
-    let mut after = vec![0; CHUNK_BYTES];
-    for start in (0..new_size).step_by(CHUNK_BYTES) {
-        let length = usize::try_from(new_size - start).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES);
-        let after = &mut after[..length];
-        new_file.read_exact_at(after, start).map_err(failed("cannot read it", new))?;
-        // What the old one does not have is zero there, as it is in the target after `set_len`.
-        let before = &mut before[..length];
-        let known = usize::try_from(old_size.saturating_sub(start)).unwrap_or(length).min(length);
-        old_file.read_exact_at(&mut before[..known], start).map_err(failed("cannot read it", old))?;
-        before[known..].fill(0);
-        for (index, (before, after)) in before.chunks(BLOCK_BYTES).zip(after.chunks(BLOCK_BYTES)).enumerate()
-        {
-            if before == after {
-                continue;
-            }
-            let at = start + (index * BLOCK_BYTES) as u64;
-            if after.iter().all(|byte| *byte == 0) {
-                let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-                fallocate(&target_file, punch, at, after.len() as u64)
-                    .map_err(|error| failed("cannot free a block of it", target)(error.into()))?;
-                copied.freed_blocks += 1;
-            } else {
-                target_file.write_all_at(after, at).map_err(failed("cannot write it", target))?;
-                copied.written_blocks += 1;
+    pair.changed(|at, after| {
+        if after.iter().all(|byte| *byte == 0) {
+            let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            fallocate(&target_file, punch, at, after.len() as u64)
+                .map_err(|error| failed("cannot free a block of it", target)(error.into()))?;
+            copied.freed_blocks += 1;
+        } else {
+            target_file.write_all_at(after, at).map_err(failed("cannot write it", target))?;
+            copied.written_blocks += 1;
+        }
+        Ok(())
+    })?;
+    Ok(copied)
+}
+
+/// Writes those blocks to `out` in the form of `rbd export-diff`, version 1, without a snapshot: what a host of a cluster
+/// writes into an image that is what `old` is.
+///
+/// # Errors
+///
+/// As for [`copy_changed`].
+pub fn write_rbd_diff(old: &Path, new: &Path, out: &mut impl Write) -> Result<(), CopyError> {
+    let pair = Generations::open(old, new)?;
+    let mut write =
+        |bytes: &[u8]| out.write_all(bytes).map_err(failed("cannot write what differs in it", new));
+    write(b"rbd diff v1\ns")?;
+    write(&pair.new_size.to_le_bytes())?;
+    pair.changed(|at, after| {
+        let is_zero = after.iter().all(|byte| *byte == 0);
+        write(if is_zero { b"z" } else { b"w" })?;
+        write(&at.to_le_bytes())?;
+        write(&(after.len() as u64).to_le_bytes())?;
+        if is_zero { Ok(()) } else { write(after) }
+    })?;
+    write(b"e")
+}
+
+/// Two states of a disk.
+struct Generations<'a> {
+    old: (&'a Path, File),
+    new: (&'a Path, File),
+    old_size: u64,
+    new_size: u64,
+}
+
+impl Generations<'_> {
+    fn open<'a>(old: &'a Path, new: &'a Path) -> Result<Generations<'a>, CopyError> {
+        let open = |path: &Path| File::open(path).map_err(failed("cannot open it", path));
+        let size = |file: &File, path: &Path| {
+            file.metadata().map(|metadata| metadata.len()).map_err(failed("cannot ask for its size", path))
+        };
+        let (old_file, new_file) = (open(old)?, open(new)?);
+        let (old_size, new_size) = (size(&old_file, old)?, size(&new_file, new)?);
+        Ok(Generations { old: (old, old_file), new: (new, new_file), old_size, new_size })
+    }
+
+    /// Has `work` see each block that differs: where it begins, and what it is now.
+    fn changed(&self, mut work: impl FnMut(u64, &[u8]) -> Result<(), CopyError>) -> Result<(), CopyError> {
+        let mut before = vec![0; CHUNK_BYTES];
+        let mut after = vec![0; CHUNK_BYTES];
+        for start in (0..self.new_size).step_by(CHUNK_BYTES) {
+            let length = usize::try_from(self.new_size - start).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES);
+            let after = &mut after[..length];
+            self.new.1.read_exact_at(after, start).map_err(failed("cannot read it", self.new.0))?;
+            // What the old one does not have is zero there, as it is in the target after `set_len`.
+            let before = &mut before[..length];
+            let known = usize::try_from(self.old_size.saturating_sub(start)).unwrap_or(length).min(length);
+            self.old
+                .1
+                .read_exact_at(&mut before[..known], start)
+                .map_err(failed("cannot read it", self.old.0))?;
+            before[known..].fill(0);
+            let blocks = before.chunks(BLOCK_BYTES).zip(after.chunks(BLOCK_BYTES)).enumerate();
+            for (index, (_, after)) in blocks.filter(|(_, (before, after))| before != after) {
+                work(start + (index * BLOCK_BYTES) as u64, after)?;
             }
         }
+        Ok(())
     }
-    Ok(copied)
 }
 
 fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> CopyError {
