@@ -124,3 +124,35 @@ fn a_cluster_that_stands_still_holds_up_its_own_mirrors_alone() {
     eventually("the replica has it", || q.bytes(&b, "v")[..8192] == [8; 8192]);
     eventually("it is in order", || status(&b, "q/v")["state"] == "mirrored");
 }
+
+/// What a disaster needs lies with the image: the site's state and key are gone, its source is dead, and the replica is taken over.
+#[test]
+fn a_break_needs_neither_state_nor_source() {
+    let Some(conf) = cluster() else { return };
+    let root = tempfile::tempdir().unwrap();
+    let (mut a, mut b) = (Site::start(root.path(), "a"), Site::start(root.path(), "b"));
+    let (p, q) = (Keeper::make(&a, Kind::Embedded, "p", &conf), Keeper::make(&b, Kind::Rbd, "q", &conf));
+    pair(root.path(), &a, &b);
+    a.ok(&format!("volume create p/v --size {SIZE}"));
+    p.write(&a, "v", SIZE, &[(0, &[7; 8192])]);
+    a.ok("peer allow b p/v");
+    b.ok("mirror create a:p/v q/v");
+    b.ok("mirror initialize q/v");
+    a.kill();
+    b.kill();
+    for file in std::fs::read_dir(&b.dir).unwrap().map(|file| file.unwrap().path()) {
+        if file.is_file() && file.file_name().unwrap() != "log" {
+            std::fs::remove_file(file).unwrap();
+        }
+    }
+    b.peer_address = None;
+    b.restart();
+    // The client of before may hold the image until the cluster gives it up: nobody knows any more that it was this site's.
+    eventually("the pool is there", || b.farside(&format!("pool create q {}", q.words())).status.success());
+    assert_eq!(status(&b, "q/v")["role"], "destination");
+    let asked = Instant::now();
+    eventually("the replica is taken over", || b.farside("mirror break q/v --yes").status.success());
+    println!("broken off {:.1} s after it was asked", asked.elapsed().as_secs_f64());
+    assert!(q.bytes(&b, "v")[..8192] == [7; 8192]);
+    q.write(&b, "v", SIZE, &[(0, &[9; 4096])]);
+}

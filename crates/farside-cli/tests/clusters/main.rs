@@ -8,3 +8,4 @@ mod keeper;
 mod matrix;
 #[path = "../support/mod.rs"]
 mod support;
+mod thin;
