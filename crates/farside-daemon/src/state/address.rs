@@ -84,6 +84,15 @@ impl FromStr for DatabaseChoice {
     }
 }
 
+impl fmt::Display for DatabaseChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            DatabaseChoice::File => FILE,
+            DatabaseChoice::Server(text) => text,
+        })
+    }
+}
+
 impl DatabaseChoice {
     /// The address, with the password that was named; without one, that of the file that `PGPASSFILE` names.
     ///
@@ -168,6 +177,16 @@ impl fmt::Display for ServerAddress {
 impl fmt::Debug for ServerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}", self.text, if self.has_password { " (with a password)" } else { "" })
+    }
+}
+
+impl DatabaseAddress {
+    /// What `database` in `farside.toml` is for it.
+    pub(super) fn setting(&self) -> String {
+        match self {
+            DatabaseAddress::File(_) => FILE.to_owned(),
+            DatabaseAddress::Server(server) => server.text.clone(),
+        }
     }
 }
 

@@ -40,8 +40,8 @@ pub(crate) struct State {
     pub(super) line_writer: Connections,
     /// What both writers pass.
     pub(super) gate: Gate,
-    /// Where it is, without a password.
-    pub(super) address: Arc<str>,
+    /// What `database` in `farside.toml` is for it.
+    pub(super) setting: Arc<str>,
     was_new: bool,
     /// Lines that wait to be written.
     pub(super) lines: Arc<Lines>,
@@ -82,7 +82,7 @@ impl State {
             line_writer: opened.line_writer,
             gate: opened.gate,
             was_new: opened.was_new,
-            address: address.to_string().into(),
+            setting: address.setting().into(),
             lines: Arc::default(),
             probed: Arc::default(),
             peers_changed: watch::Sender::new(()),

@@ -35,9 +35,9 @@ pub(crate) struct MovedTable {
 impl State {
     /// Carries all of it to `to`. From then on nothing is written here any more.
     pub(crate) async fn move_to(&self, to: &DatabaseAddress) -> Result<Vec<MovedTable>, StateError> {
-        let target_address = to.to_string();
-        if *self.address == *target_address {
-            return Err(StateError::NotMoved(format!("it is in {target_address} already")));
+        let setting = to.setting();
+        if *self.setting == *setting {
+            return Err(StateError::NotMoved(format!("it is in {to} already")));
         }
         let not_moved = |error: StateError| match error {
             StateError::NotMoved(_) | StateError::Moved { .. } => error,
@@ -55,10 +55,10 @@ impl State {
             Err(StateError::NotMoved(format!("it took longer than {} s", COPIED_WITHIN.as_secs())))
         });
         let tables = copied.map_err(not_moved)?;
-        *gate = Some(target_address.clone());
-        if let Err(error) = self.mark_moved(&target_address).await {
+        *gate = Some(setting.clone());
+        if let Err(error) = self.mark_moved(&setting).await {
             tracing::error!(
-                %error, to = target_address,
+                %error, to = setting,
                 "the state was moved, but the old database could not be marked: do not start a daemon on it any more"
             );
         }
@@ -81,12 +81,12 @@ impl State {
     async fn copy(&self, target: &State) -> Result<Vec<MovedTable>, StateError> {
         let is_left = match target.moved_to().await? {
             None => false,
-            Some(to) if to == *self.address => true,
+            Some(to) if to == *self.setting => true,
             Some(to) => {
                 return Err(StateError::NotMoved(format!(
                     "{} holds a state that was moved to {to}, which is not where it is now. If nobody needs it, remove that \
                      database",
-                    target.address
+                    target.setting
                 )));
             }
         };
@@ -99,7 +99,7 @@ impl State {
                 return Err(StateError::NotMoved(format!(
                     "{} is not empty: its table {} has rows. Name an empty database; if that is a copy of an earlier try, remove \
                      it first",
-                    target.address, table.name
+                    target.setting, table.name
                 )));
             }
         }
@@ -264,3 +264,6 @@ async fn count_on_from(
         .await?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

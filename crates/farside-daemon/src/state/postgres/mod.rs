@@ -96,3 +96,6 @@ fn migrations() -> Migrator {
     };
     Migrator::with_migrations(MIGRATIONS.into_iter().map(migration).collect())
 }
+
+#[cfg(test)]
+mod tests;
