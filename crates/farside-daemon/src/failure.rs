@@ -28,6 +28,7 @@ impl Failure for StateError {
         match self {
             // These say what to do.
             StateError::Away { .. }
+            | StateError::Server { .. }
             | StateError::TakenOver { .. }
             | StateError::OpenServer { .. }
             | StateError::NewerServer { .. } => ErrorBody::new(ErrorCode::Failed, message),

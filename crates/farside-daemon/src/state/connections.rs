@@ -7,9 +7,9 @@ use std::sync::Arc;
 use sqlx::sqlite::{Sqlite, SqlitePool};
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
-use super::StateError;
-use super::postgres::{Connections as PostgresConnections, Transaction as PostgresTransaction};
-use super::statement::{Row, Statement};
+use super::error::StateError;
+use super::postgres::connections::{Connections as PostgresConnections, Transaction as PostgresTransaction};
+use super::statement::{Executor, Row, Statement};
 
 /// Where the state has moved, once it has.
 type Moved = Option<String>;
@@ -31,6 +31,17 @@ impl Gate {
     pub(super) async fn close(&self) -> OwnedRwLockWriteGuard<Moved> {
         Arc::clone(&self.0).write_owned().await
     }
+}
+
+/// The connections of a database that was opened.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) writer: Connections,
+    pub(super) line_writer: Connections,
+    pub(super) readers: Connections,
+    pub(super) gate: Gate,
+    /// It was empty.
+    pub(super) was_new: bool,
 }
 
 /// Connections of one purpose.
@@ -60,28 +71,6 @@ impl Connections {
         match &self.gate {
             Some(gate) => gate.pass().await.map(Some),
             None => Ok(None),
-        }
-    }
-
-    /// Runs a statement; how many rows it has changed.
-    pub(super) async fn execute(&self, statement: Statement) -> Result<u64, StateError> {
-        let _passed = self.pass().await?;
-        match &self.kind {
-            Kind::Sqlite(pool) => Ok(statement.for_sqlite().execute(pool).await?.rows_affected()),
-            Kind::Postgres(connections) => connections.execute(statement).await,
-        }
-    }
-
-    /// Runs a statement to its end; its rows.
-    pub(super) async fn rows(&self, statement: Statement) -> Result<Vec<Row>, StateError> {
-        let _passed = self.pass().await?;
-        match &self.kind {
-            // All rows, even where one is asked for: what changes something is committed when there are no more.
-            Kind::Sqlite(pool) => {
-                let rows = statement.for_sqlite().fetch_all(pool).await?;
-                Ok(rows.into_iter().map(Row::Sqlite).collect())
-            }
-            Kind::Postgres(connections) => connections.rows(statement).await,
         }
     }
 
@@ -143,8 +132,30 @@ enum Begun {
     Postgres(Box<PostgresTransaction>),
 }
 
-impl Transaction {
-    pub(super) async fn execute(&mut self, statement: Statement) -> Result<u64, StateError> {
+impl Executor for &Connections {
+    async fn execute(self, statement: Statement) -> Result<u64, StateError> {
+        let _passed = self.pass().await?;
+        match &self.kind {
+            Kind::Sqlite(pool) => Ok(statement.for_sqlite().execute(pool).await?.rows_affected()),
+            Kind::Postgres(connections) => connections.execute(statement).await,
+        }
+    }
+
+    async fn rows(self, statement: Statement) -> Result<Vec<Row>, StateError> {
+        let _passed = self.pass().await?;
+        match &self.kind {
+            // All rows, even where one is asked for: what changes something is committed when there are no more.
+            Kind::Sqlite(pool) => {
+                let rows = statement.for_sqlite().fetch_all(pool).await?;
+                Ok(rows.into_iter().map(Row::Sqlite).collect())
+            }
+            Kind::Postgres(connections) => connections.rows(statement).await,
+        }
+    }
+}
+
+impl Executor for &mut Transaction {
+    async fn execute(self, statement: Statement) -> Result<u64, StateError> {
         match &mut self.kind {
             Begun::Sqlite(transaction) => {
                 Ok(statement.for_sqlite().execute(&mut **transaction).await?.rows_affected())
@@ -153,7 +164,7 @@ impl Transaction {
         }
     }
 
-    pub(super) async fn rows(&mut self, statement: Statement) -> Result<Vec<Row>, StateError> {
+    async fn rows(self, statement: Statement) -> Result<Vec<Row>, StateError> {
         match &mut self.kind {
             Begun::Sqlite(transaction) => {
                 let rows = statement.for_sqlite().fetch_all(&mut **transaction).await?;
@@ -162,7 +173,9 @@ impl Transaction {
             Begun::Postgres(transaction) => transaction.rows(statement).await,
         }
     }
+}
 
+impl Transaction {
     /// All of it, or an error.
     pub(super) async fn commit(self) -> Result<(), StateError> {
         match self.kind {

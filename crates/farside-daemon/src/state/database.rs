@@ -13,23 +13,12 @@ use super::connections::{Connections, Gate};
 use super::ended_transfers::{ENDED_MAX, EndedTransfer};
 use super::lines::Lines;
 use super::statement::{query, query_scalar};
-use super::{StateError, postgres, sqlite};
+use super::{error::StateError, postgres, sqlite};
 
 /// How long it is believed that the database can be written, once that was tried: whoever asks more often costs no more.
 const PROBED_FOR: Duration = Duration::from_secs(5);
 /// Where the state was moved from here, in the settings.
 pub(super) const MOVED_TO: &str = "moved_to";
-
-/// The connections of a database that was opened.
-#[derive(Debug)]
-pub(super) struct Opened {
-    pub(super) writer: Connections,
-    pub(super) line_writer: Connections,
-    pub(super) readers: Connections,
-    pub(super) gate: Gate,
-    /// It was empty.
-    pub(super) was_new: bool,
-}
 
 /// The database while it is open.
 #[derive(Clone, Debug)]

@@ -89,6 +89,16 @@ pub enum StateError {
         /// What went wrong.
         reason: String,
     },
+    /// PostgreSQL refuses a statement.
+    #[error(
+        "the state database {address} failed: {reason}. What was asked for is not kept; the server's own log may say more"
+    )]
+    Server {
+        /// Its address, without a password.
+        address: String,
+        /// What it said.
+        reason: String,
+    },
     /// The state was moved, and the daemon was not restarted since.
     #[error(
         "the state of this site was moved to {to}, and this daemon keeps nothing in the old place any more. Set database = \

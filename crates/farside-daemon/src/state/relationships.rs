@@ -12,7 +12,7 @@ use farside_transfer::protocol::convert::Upstream;
 use uuid::Uuid;
 
 use super::rows::{from_row, nanoseconds, peer_id, time, uuid};
-use super::statement::{On, query, query_as};
+use super::statement::{Executor, query, query_as};
 use super::{State, StateError};
 use crate::metrics;
 
@@ -288,7 +288,7 @@ impl State {
     }
 }
 
-async fn put_ending(on: impl Into<On<'_>>, ending: &Ending) -> Result<(), StateError> {
+async fn put_ending(on: impl Executor, ending: &Ending) -> Result<(), StateError> {
     query(
         "INSERT INTO endings (relationship, peer, at, request) VALUES ($1, $2, $3, $4) ON CONFLICT (relationship) \
          DO UPDATE SET peer = excluded.peer, at = excluded.at, request = excluded.request",

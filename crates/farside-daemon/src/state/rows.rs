@@ -4,7 +4,7 @@ use farside_peer::PeerId;
 use farside_platform::Timestamp;
 use uuid::Uuid;
 
-use super::StateError;
+use super::error::StateError;
 
 /// Reads a struct from a row whose columns have the names of its fields. sqlx derives the same, but its macros compile both
 /// databases and the runtime a second time: a minute of every cold build.

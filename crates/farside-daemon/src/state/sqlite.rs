@@ -11,9 +11,8 @@ use sqlx::sqlite::{
 };
 use sqlx::{AssertSqlSafe, Connection, SqlSafeStr};
 
-use super::StateError;
-use super::connections::{Connections, Gate};
-use super::database::Opened;
+use super::connections::{Connections, Gate, Opened};
+use super::error::StateError;
 
 /// How long a statement waits for a lock: only another process (a person with `sqlite3`) can hold one.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);

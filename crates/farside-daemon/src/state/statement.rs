@@ -9,8 +9,7 @@ use sqlx::query::Query;
 use sqlx::sqlite::{Sqlite, SqliteArguments, SqliteRow};
 use sqlx::{Decode, Row as _, SqlSafeStr, SqlStr, Type};
 
-use super::StateError;
-use super::connections::{Connections, Transaction};
+use super::error::StateError;
 
 /// What a column holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -134,23 +133,13 @@ tuples! {
     (A 0, B 1, C 2, D 3, E 4, F 5)
 }
 
-/// On what a statement runs.
-#[derive(Debug)]
-pub(super) enum On<'a> {
-    Connections(&'a Connections),
-    Transaction(&'a mut Transaction),
-}
+/// What runs a statement: connections, or a transaction.
+pub(super) trait Executor: Send {
+    /// Runs it; how many rows it has changed.
+    fn execute(self, statement: Statement) -> impl Future<Output = Result<u64, StateError>> + Send;
 
-impl<'a> From<&'a Connections> for On<'a> {
-    fn from(connections: &'a Connections) -> On<'a> {
-        On::Connections(connections)
-    }
-}
-
-impl<'a> From<&'a mut Transaction> for On<'a> {
-    fn from(transaction: &'a mut Transaction) -> On<'a> {
-        On::Transaction(transaction)
-    }
+    /// Runs it to its end; its rows.
+    fn rows(self, statement: Statement) -> impl Future<Output = Result<Vec<Row>, StateError>> + Send;
 }
 
 /// A statement with the values of its placeholders.
@@ -189,19 +178,13 @@ impl Statement {
     }
 
     /// Runs it; how many rows it has changed.
-    pub(super) async fn execute(self, on: impl Into<On<'_>>) -> Result<u64, StateError> {
-        match on.into() {
-            On::Connections(connections) => connections.execute(self).await,
-            On::Transaction(transaction) => transaction.execute(self).await,
-        }
+    pub(super) async fn execute(self, on: impl Executor) -> Result<u64, StateError> {
+        on.execute(self).await
     }
 
     /// Runs it; its rows.
-    pub(super) async fn rows(self, on: impl Into<On<'_>>) -> Result<Vec<Row>, StateError> {
-        match on.into() {
-            On::Connections(connections) => connections.rows(self).await,
-            On::Transaction(transaction) => transaction.rows(self).await,
-        }
+    pub(super) async fn rows(self, on: impl Executor) -> Result<Vec<Row>, StateError> {
+        on.rows(self).await
     }
 
     pub(super) fn for_sqlite(self) -> Query<'static, Sqlite, SqliteArguments> {
@@ -247,19 +230,16 @@ impl Rows {
         Rows(self.0.bind(value))
     }
 
-    pub(super) async fn fetch_all<T: FromRow>(self, on: impl Into<On<'_>>) -> Result<Vec<T>, StateError> {
+    pub(super) async fn fetch_all<T: FromRow>(self, on: impl Executor) -> Result<Vec<T>, StateError> {
         let rows = self.0.rows(on).await?;
         Ok(rows.iter().map(T::from_row).collect::<Result<_, _>>()?)
     }
 
-    pub(super) async fn fetch_optional<T: FromRow>(
-        self,
-        on: impl Into<On<'_>>,
-    ) -> Result<Option<T>, StateError> {
+    pub(super) async fn fetch_optional<T: FromRow>(self, on: impl Executor) -> Result<Option<T>, StateError> {
         Ok(self.0.rows(on).await?.first().map(T::from_row).transpose()?)
     }
 
-    pub(super) async fn fetch_one<T: FromRow>(self, on: impl Into<On<'_>>) -> Result<T, StateError> {
+    pub(super) async fn fetch_one<T: FromRow>(self, on: impl Executor) -> Result<T, StateError> {
         self.fetch_optional(on).await?.ok_or(StateError::Statement(sqlx::Error::RowNotFound))
     }
 }
@@ -273,19 +253,16 @@ impl Scalars {
         Scalars(self.0.bind(value))
     }
 
-    pub(super) async fn fetch_all<T: Column>(self, on: impl Into<On<'_>>) -> Result<Vec<T>, StateError> {
+    pub(super) async fn fetch_all<T: Column>(self, on: impl Executor) -> Result<Vec<T>, StateError> {
         let rows = self.0.rows(on).await?;
         Ok(rows.iter().map(|row| row.at(0)).collect::<Result<_, _>>()?)
     }
 
-    pub(super) async fn fetch_optional<T: Column>(
-        self,
-        on: impl Into<On<'_>>,
-    ) -> Result<Option<T>, StateError> {
+    pub(super) async fn fetch_optional<T: Column>(self, on: impl Executor) -> Result<Option<T>, StateError> {
         Ok(self.0.rows(on).await?.first().map(|row| row.at(0)).transpose()?)
     }
 
-    pub(super) async fn fetch_one<T: Column>(self, on: impl Into<On<'_>>) -> Result<T, StateError> {
+    pub(super) async fn fetch_one<T: Column>(self, on: impl Executor) -> Result<T, StateError> {
         self.fetch_optional(on).await?.ok_or(StateError::Statement(sqlx::Error::RowNotFound))
     }
 }

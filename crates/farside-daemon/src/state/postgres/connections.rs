@@ -14,8 +14,8 @@ use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep, timeout};
 use uuid::Uuid;
 
-use crate::state::StateError;
 use crate::state::address::ServerAddress;
+use crate::state::error::StateError;
 use crate::state::statement::{Row, Statement};
 
 /// How long connecting may take, signing in included.
@@ -207,7 +207,7 @@ impl Server {
                 if code.starts_with("57P") || code.starts_with("08") {
                     (self.away(said(&error)), false)
                 } else {
-                    (StateError::Statement(error), true)
+                    (StateError::Server { address: self.address.clone(), reason: said(&error) }, true)
                 }
             }
             sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::Protocol(_) => {
@@ -244,7 +244,7 @@ fn said(error: &sqlx::Error) -> String {
 
 /// Connections of one purpose.
 #[derive(Clone, Debug)]
-pub(in crate::state) struct Connections(Arc<Place>);
+pub(crate) struct Connections(Arc<Place>);
 
 #[derive(Debug)]
 struct Place {
@@ -289,27 +289,27 @@ impl Connections {
 
     /// Runs a statement; how many rows it has changed. In a task of its own: who loses patience does not tear the connection down,
     /// and with it the lock.
-    pub(in crate::state) async fn execute(&self, statement: Statement) -> Result<u64, StateError> {
+    pub(crate) async fn execute(&self, statement: Statement) -> Result<u64, StateError> {
         let connections = self.clone();
         let task = tokio::spawn(async move { connections.take().await?.execute(statement).await });
         task.await.unwrap_or_else(|_| Err(StateError::Statement(sqlx::Error::WorkerCrashed)))
     }
 
     /// Runs a statement; its rows. See [`Connections::execute`].
-    pub(in crate::state) async fn rows(&self, statement: Statement) -> Result<Vec<Row>, StateError> {
+    pub(crate) async fn rows(&self, statement: Statement) -> Result<Vec<Row>, StateError> {
         let connections = self.clone();
         let task = tokio::spawn(async move { connections.take().await?.rows(statement).await });
         task.await.unwrap_or_else(|_| Err(StateError::Statement(sqlx::Error::WorkerCrashed)))
     }
 
-    pub(in crate::state) async fn begin(&self) -> Result<Transaction, StateError> {
+    pub(crate) async fn begin(&self) -> Result<Transaction, StateError> {
         let mut taken = self.take().await?;
         taken.plain(if self.0.purpose == Purpose::Read { READ_ONE_MOMENT } else { "BEGIN" }).await?;
         Ok(Transaction { taken: Some(taken), has_failed: false })
     }
 
     /// Closes them, once those that use them have ended.
-    pub(in crate::state) async fn close(&self) {
+    pub(crate) async fn close(&self) {
         let place = &self.0;
         let all = place.purpose.connections_max() as u32;
         // Who does not end within a statement's time has lost its connection.
@@ -392,26 +392,26 @@ impl Drop for Taken {
 
 /// A transaction that has begun.
 #[derive(Debug)]
-pub(in crate::state) struct Transaction {
+pub(crate) struct Transaction {
     taken: Option<Taken>,
     /// A statement of it has failed, and so does all of it.
     has_failed: bool,
 }
 
 impl Transaction {
-    pub(in crate::state) async fn execute(&mut self, statement: Statement) -> Result<u64, StateError> {
+    pub(crate) async fn execute(&mut self, statement: Statement) -> Result<u64, StateError> {
         let done = self.taken()?.execute(statement).await;
         self.has_failed |= done.is_err();
         done
     }
 
-    pub(in crate::state) async fn rows(&mut self, statement: Statement) -> Result<Vec<Row>, StateError> {
+    pub(crate) async fn rows(&mut self, statement: Statement) -> Result<Vec<Row>, StateError> {
         let done = self.taken()?.rows(statement).await;
         self.has_failed |= done.is_err();
         done
     }
 
-    pub(in crate::state) async fn commit(mut self) -> Result<(), StateError> {
+    pub(crate) async fn commit(mut self) -> Result<(), StateError> {
         if self.has_failed {
             // PostgreSQL would answer a commit of it without an error.
             return Err(StateError::Statement(sqlx::Error::Protocol("a statement of it has failed".into())));

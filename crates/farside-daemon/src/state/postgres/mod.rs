@@ -3,7 +3,7 @@
 //! One daemon has it: the connection that writes holds an advisory lock as long as it lives, so that whoever would write has it. A
 //! daemon that comes back after its connection was lost finds its own mark in the table `owner`, or writes nothing any more.
 
-mod connections;
+pub(super) mod connections;
 
 use std::sync::Arc;
 
@@ -11,13 +11,11 @@ use sqlx::SqlSafeStr;
 use sqlx::migrate::{Migration, MigrationType, Migrator};
 use sqlx::postgres::PgConnection;
 
-use super::StateError;
 use super::address::ServerAddress;
-use super::connections::{Connections as AnyConnections, Gate};
-use super::database::Opened;
+use super::connections::{Connections as AnyConnections, Gate, Opened};
+use super::error::StateError;
 use super::sqlite::SCHEMA;
-pub(super) use connections::{Connections, Transaction};
-use connections::{Purpose, Server};
+use connections::{Connections, Purpose, Server};
 
 /// What has made the tables. The first is all that SQLite's migrations made up to this number; from then on both go together.
 const MIGRATIONS: [(i64, &str, &str); 1] =
