@@ -77,7 +77,7 @@ pub use pool::{
     PoolState, QuarantinedRange, ReopenPool, Severity, StagedContent,
 };
 pub use scrub::{Scrub, ScrubDamage, ScrubDamageKind, ScrubState, StartScrub};
-pub use site::Site;
+pub use site::{MoveState, MovedTable, Site, StateMoved};
 pub use sites::{SiteSeen, SiteSeenState};
 pub use size::parse_size;
 pub use snapshot::{

@@ -30,3 +30,37 @@ pub struct Site {
     /// The NBD socket.
     pub nbd_socket: String,
 }
+
+/// `POST /site/move-state`: carries the state into another database.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct MoveState {
+    /// `postgres://USER@HOST[:PORT]/DB`, or `sqlite:` for `farside.db` in the data directory. It must be empty, or what the state
+    /// was moved away from.
+    pub to: String,
+    /// The password there; without one the daemon asks the file that its `PGPASSFILE` names.
+    #[serde(default)]
+    #[cfg_attr(feature = "schema", schema(format = Password, write_only))]
+    pub password: Option<String>,
+}
+
+/// That the state was moved. The daemon is to be restarted with the new address: until then it refuses what it would have to keep.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct StateMoved {
+    /// Where it is now: what `database` in `farside.toml` is to be.
+    pub to: String,
+    /// What was carried.
+    pub tables: Vec<MovedTable>,
+}
+
+/// A table that was carried.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct MovedTable {
+    /// Its name.
+    pub name: String,
+    /// Its rows.
+    pub rows: i64,
+}

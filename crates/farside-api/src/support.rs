@@ -64,6 +64,9 @@ pub struct Configuration {
     pub log: String,
     /// `text` or `json`.
     pub log_format: String,
+    /// Where the state is, without a password; None from a daemon that does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub database: Option<String>,
     /// How volumes travel; None from a daemon that does not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wire: Option<WireConfiguration>,

@@ -24,8 +24,26 @@ impl Failure for ErrorBody {
 
 impl Failure for StateError {
     fn into_error_body(self) -> ErrorBody {
-        ErrorBody::new(ErrorCode::Failed, self.to_string())
-            .hint("is the disk of the data directory full or read-only? once it has room, it is written again by itself; the daemon's log says more")
+        let message = self.to_string();
+        match self {
+            // These say what to do.
+            StateError::Away { .. }
+            | StateError::Server { .. }
+            | StateError::TakenOver { .. }
+            | StateError::OpenServer { .. }
+            | StateError::NewerServer { .. } => ErrorBody::new(ErrorCode::Failed, message),
+            StateError::Moved { .. }
+            | StateError::MovedAway { .. }
+            | StateError::NotMoved(_)
+            | StateError::InUse { .. } => ErrorBody::new(ErrorCode::Refused, message),
+            StateError::Open { .. }
+            | StateError::Newer { .. }
+            | StateError::Statement(_)
+            | StateError::Row(_) => ErrorBody::new(ErrorCode::Failed, message).hint(
+                "is the disk of the data directory full or read-only? once it has room, it is written again by itself; the daemon's \
+                 log says more",
+            ),
+        }
     }
 }
 

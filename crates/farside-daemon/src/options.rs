@@ -22,6 +22,7 @@ use crate::durations;
 use crate::error::DaemonError;
 use crate::hosts::OwnFiles;
 use crate::snapshot_schedules::hooks::{HookTable, Hooks};
+use crate::state::{DatabaseAddress, DatabaseChoice, Password};
 
 /// The file that is read without being named.
 const CONFIG_FILE: &str = "farside.toml";
@@ -57,6 +58,10 @@ pub struct Options {
     pub name: Option<String>,
     /// The log filter.
     pub log: Option<String>,
+    /// Where the state database is: `postgres://USER@HOST[:PORT]/DB`, or `sqlite:` for the file of the data directory.
+    pub database: Option<String>,
+    /// A file with the password for it.
+    pub database_password_file: Option<PathBuf>,
     /// Meets no peer, and intercepts no connection: for a copy of a site that is looked at beside the original.
     pub isolated: bool,
 }
@@ -112,6 +117,8 @@ struct File {
     http: Option<Listen>,
     log: Option<String>,
     log_format: Option<LogFormat>,
+    database: Option<String>,
+    database_password_file: Option<PathBuf>,
     #[serde(default)]
     api: ApiTable,
     #[serde(default)]
@@ -381,6 +388,10 @@ pub(crate) struct Config {
     pub(crate) name: String,
     pub(crate) log: String,
     pub(crate) log_format: LogFormat,
+    /// Where the state database is.
+    pub(crate) database: DatabaseChoice,
+    /// A file with the password for it.
+    pub(crate) database_password_file: Option<PathBuf>,
     /// See [`Options::isolated`].
     pub(crate) isolated: bool,
     /// Memory for the indexes of similar content, for each TiB of a volume; 0 keeps none.
@@ -399,6 +410,13 @@ pub(crate) struct Config {
 }
 
 impl Config {
+    /// Where the state database is, with the password for it; `file` is where it is by default.
+    pub(crate) fn database_address(&self, file: &Path) -> Result<DatabaseAddress, DaemonError> {
+        let password = self.database_password_file.as_deref().map(Password::read).transpose();
+        let password = password.map_err(DaemonError::Config)?;
+        self.database.address(file, password.as_ref()).map_err(DaemonError::Config)
+    }
+
     /// Merges arguments, file and defaults.
     pub(crate) fn resolve(options: Options) -> Result<Config, DaemonError> {
         let file = read_file(options.config.as_deref(), &options.data_dir)?;
@@ -434,6 +452,8 @@ impl Config {
             name,
             log: options.log.or(file.log).unwrap_or_else(|| String::from("info")),
             log_format: file.log_format.unwrap_or_default(),
+            database: database(options.database.or(file.database))?,
+            database_password_file: options.database_password_file.or(file.database_password_file),
             budgets: file.budgets.resolve()?,
             replicas: file.replicas.resolve()?,
             accelerator: accelerator(file.accelerator)?,
@@ -446,6 +466,11 @@ impl Config {
                 .unwrap_or(farside_transfer::source::SIMILARITY_BYTES_PER_TIB),
         })
     }
+}
+
+fn database(text: Option<String>) -> Result<DatabaseChoice, DaemonError> {
+    let Some(text) = text else { return Ok(DatabaseChoice::File) };
+    text.parse().map_err(|why| DaemonError::Config(format!("database: {why}")))
 }
 
 fn hooks(tables: BTreeMap<String, HookTable>) -> Result<Hooks, DaemonError> {

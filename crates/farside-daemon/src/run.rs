@@ -78,7 +78,7 @@ pub fn check(options: Options) -> Result<(), DaemonError> {
     let of_nbd = config.nbd.own.iter().flat_map(|own| [&own.certificate, &own.key, &own.client_ca]);
     let webhook = config.alarms.webhook.iter();
     let of_webhook = webhook.flat_map(|webhook| webhook.secret_file.iter().chain(&webhook.ca_file));
-    for file in of_api.chain(of_nbd).chain(of_webhook) {
+    for file in of_api.chain(of_nbd).chain(of_webhook).chain(&config.database_password_file) {
         std::fs::File::open(file)
             .map_err(|error| DaemonError::Config(format!("cannot read {}: {error}", file.display())))?;
     }
@@ -254,10 +254,9 @@ pub(crate) async fn start(
     let metrics = Metrics::install();
     let (blocking, far) = (Blocking::default(), Blocking::default());
     let had_identity = data_dir.join(farside_peer::IDENTITY_FILE).exists();
-    let had_state = data_dir.join(STATE_FILE).metadata().is_ok_and(|found| found.len() > 0);
     let identity = Identity::load_or_create(data_dir.path())?;
-    let state = State::open(&data_dir.join(STATE_FILE)).await?;
-    let half_new = half_new(had_identity, had_state);
+    let state = State::open_at(&config.database_address(&data_dir.join(STATE_FILE))?).await?;
+    let half_new = half_new(had_identity, !state.was_new());
     if let Some(what) = half_new {
         tracing::error!("{what}");
     }

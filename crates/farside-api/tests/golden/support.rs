@@ -33,6 +33,7 @@ fn support() {
                 }),
                 log: "info".into(),
                 log_format: "text".into(),
+                database: Some("sqlite:".into()),
                 wire: Some(WireConfiguration {
                     effort: "auto".into(),
                     encoder_memory_bytes: 268_435_456,
@@ -84,7 +85,7 @@ fn support() {
                 "nbd": {
                     "listen": "0.0.0.0:10809", "tls": true, "names": ["san.example"], "own_certificates": false
                 },
-                "log": "info", "log_format": "text",
+                "log": "info", "log_format": "text", "database": "sqlite:",
                 "wire": {
                     "effort": "auto", "encoder_memory_bytes": 268_435_456, "similarity_bytes_per_tib": 16_777_216
                 },

@@ -39,6 +39,12 @@ pub struct DaemonArguments {
     /// What to log to stderr, for example info or farside_mirror=debug [default: info]
     #[arg(long, value_name = "FILTER", env = "FARSIDE_LOG")]
     pub log: Option<String>,
+    /// Where the state is kept: a PostgreSQL database, postgres://USER@HOST[:PORT]/DB[?sslmode=verify-full], or sqlite: for farside.db in DIR [default: sqlite:]
+    #[arg(long, value_name = "URL")]
+    pub database: Option<String>,
+    /// File with the password for that database; without it the file that PGPASSFILE names is asked, then ~/.pgpass
+    #[arg(long, value_name = "FILE")]
+    pub database_password_file: Option<PathBuf>,
     /// Meet no peer, serve no host over TCP and no API over HTTPS: for a copy or a restored backup of a site, beside the original
     #[arg(long, conflicts_with_all = ["peer_listen", "nbd_listen", "api_listen"])]
     pub isolated: bool,

@@ -1,5 +1,7 @@
 //! Arguments of `farside site`.
 
+use std::path::PathBuf;
+
 use clap::Subcommand;
 
 /// `farside site`.
@@ -39,5 +41,22 @@ pub enum Site {
         /// for them. With high they keep an eighth of a processor's time, with fair half of it, with off they do what they can
         #[arg(long, value_name = "HOW", group = "change")]
         host_precedence: Option<String>,
+    },
+    /// Move the state (pairings, rights, mirrors, history) to another database, which must be empty; then change farside.toml and
+    /// restart the daemon
+    #[command(
+        after_help = "All is copied in one transaction while writes wait; if that fails, nothing has changed. Afterwards the daemon \
+                      keeps nothing in the old database any more, and refuses what it would have to keep until it is restarted with the \
+                      new address. Volumes are served all the time.\n\nExamples:\n  farside site move-state \
+                      postgres://farside@db.example/site_a?sslmode=verify-full --database-password-file /etc/farside/db.password\n  \
+                      farside site move-state sqlite:    # back to farside.db in the data directory"
+    )]
+    MoveState {
+        /// postgres://USER@HOST[:PORT]/DB, or sqlite: for farside.db in the data directory
+        #[arg(value_name = "URL")]
+        to: String,
+        /// File with the password there; without it the daemon asks the file that its PGPASSFILE names
+        #[arg(long, value_name = "FILE")]
+        database_password_file: Option<PathBuf>,
     },
 }

@@ -21,6 +21,8 @@ fn main() -> ExitCode {
             config: arguments.config.clone(),
             name: arguments.name.clone(),
             log: arguments.log.clone(),
+            database: arguments.database.clone(),
+            database_password_file: arguments.database_password_file.clone(),
             isolated: arguments.isolated,
         })
     };

@@ -1,6 +1,11 @@
 //! `farside site`.
 
-use farside_api::{AccessRole, ErrorBody, HeldBack, SetSite, SiteSeen, SiteStatus, Throttle};
+use std::path::Path;
+
+use farside_api::{
+    AccessRole, ErrorBody, ErrorCode, HeldBack, MoveState, SetSite, SiteSeen, SiteStatus, StateMoved,
+    Throttle,
+};
 
 use super::context::Context;
 use crate::arguments::site::Site as Verb;
@@ -19,6 +24,23 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
             let request = SetSite { throttle_in, throttle_out, transfer_size, host_precedence };
             let site: SiteStatus = context.client.post(&["site", "set"], &request).await?;
             context.show(&site, |site| changed(site, &request));
+            return Ok(());
+        }
+        Verb::MoveState { to, database_password_file } => {
+            // Before it is sent: a daemon's answer may be seen by others.
+            if let Some((user, _)) = to.split_once("://").and_then(|(_, rest)| rest.rsplit_once('@'))
+                && user.contains(':')
+            {
+                return Err(ErrorBody::new(
+                    ErrorCode::WrongUsage,
+                    "the address of a database holds no password, since others would see it",
+                )
+                .hint("put it into a file, and name that with --database-password-file"));
+            }
+            let password = database_password_file.as_deref().map(password_of).transpose()?;
+            let moved: StateMoved =
+                context.client.post(&["site", "move-state"], &MoveState { to, password }).await?;
+            context.show(&moved, moved_state);
             return Ok(());
         }
     };
@@ -40,6 +62,31 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
         ])
     });
     Ok(())
+}
+
+/// The first line of a file.
+fn password_of(path: &Path) -> Result<String, ErrorBody> {
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        ErrorBody::new(ErrorCode::WrongUsage, format!("cannot read {}: {error}", path.display()))
+    })?;
+    match text.lines().next() {
+        Some(line) if !line.is_empty() => Ok(line.to_owned()),
+        _ => Err(ErrorBody::new(
+            ErrorCode::WrongUsage,
+            format!("{} holds no password: its first line is empty", path.display()),
+        )),
+    }
+}
+
+fn moved_state(moved: &StateMoved) -> String {
+    let rows: i64 = moved.tables.iter().map(|table| table.rows).sum();
+    format!(
+        "the state is in {0} now: {rows} rows of {1} tables\n\
+         next: set database = \"{0}\" in farside.toml (and database_password_file, if it needs one), and restart farsided. Until \
+         then it refuses what it would have to keep\n",
+        moved.to,
+        moved.tables.len()
+    )
 }
 
 /// What `site set` has changed, as it holds now.

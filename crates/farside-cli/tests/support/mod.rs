@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where it is wrong")]
 
 pub mod api;
+pub mod database_server;
 pub mod hang;
 pub mod host;
 pub mod model;

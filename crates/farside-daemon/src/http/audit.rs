@@ -33,7 +33,7 @@ use crate::access::Principal;
 use crate::convert;
 use crate::listen::Origin;
 use crate::site::Site;
-use crate::state::{AuditRow, AuditWanted};
+use crate::state::{AuditRow, AuditWanted, DatabaseChoice};
 
 /// How long entries are kept.
 const KEPT_FOR: Duration = Duration::from_secs(400 * 86_400);
@@ -301,6 +301,10 @@ fn hide(value: &mut Value) {
             }
         }
         Value::Array(array) => array.iter_mut().for_each(hide),
+        // The address of a database that is refused may be refused for the password in it.
+        Value::String(text) if text.starts_with("postgres") && text.parse::<DatabaseChoice>().is_err() => {
+            *text = HIDDEN.into();
+        }
         _ => {}
     }
 }

@@ -35,6 +35,7 @@ const TABLE: &[(&str, &str, Needs)] = &[
     ("GET", "/site", VIEWER),
     ("GET", "/site/status", VIEWER),
     ("POST", "/site/set", ADMINISTRATOR),
+    ("POST", "/site/move-state", ADMINISTRATOR),
     // The daemon's log and configuration, though without secrets.
     ("GET", "/support", OPERATOR),
     ("GET", "/events", VIEWER),

@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
-use farside_api::{ErrorBody, ErrorCode, HeldBack, SetSite, SiteStatus};
+use farside_api::{ErrorBody, ErrorCode, HeldBack, MoveState, MovedTable, SetSite, SiteStatus, StateMoved};
 use farside_link::Direction;
 use farside_mirror::limits::TRANSFERS_MAX;
 use farside_transfer::precedence::Precedence;
@@ -12,12 +12,18 @@ use utoipa_axum::routes;
 use super::error::Body;
 use super::handler::{Answer, Routes, Shared};
 use super::health;
+use crate::data_dir::STATE_FILE;
 use crate::failure::Failure;
 use crate::site::Site;
+use crate::state::{DatabaseChoice, Password};
 use crate::throttles::{self, Limited};
 
 pub(super) fn routes() -> Routes {
-    OpenApiRouter::new().routes(routes!(document)).routes(routes!(status)).routes(routes!(set))
+    OpenApiRouter::new()
+        .routes(routes!(document))
+        .routes(routes!(status))
+        .routes(routes!(set))
+        .routes(routes!(move_state))
 }
 
 /// What this site is, and where it listens.
@@ -63,6 +69,32 @@ async fn set(State(site): Shared, Body(request): Body<SetSite>) -> Answer<SiteSt
         site.throttles.set(&site.state, &site.node, now, Limited::Site, direction, rules).await?;
     }
     Ok(Json(status_of(&site).await))
+}
+
+/// Carries the state into another database, in one transaction while writes wait. The daemon then keeps nothing in the old one any
+/// more: it is to be restarted with the new address.
+#[utoipa::path(
+    post,
+    path = "/site/move-state",
+    request_body = MoveState,
+    responses((status = 200, body = StateMoved))
+)]
+async fn move_state(State(site): Shared, Body(request): Body<MoveState>) -> Answer<StateMoved> {
+    let wrong = |why| ErrorBody::new(ErrorCode::WrongUsage, why);
+    let choice: DatabaseChoice = request.to.parse().map_err(wrong)?;
+    let password = request.password.map(Password::new);
+    let file = site.configuration.data_dir.join(STATE_FILE);
+    let to = choice.address(&file, password.as_ref()).map_err(wrong)?;
+    tracing::info!(%to, "the state is moved");
+    let tables = site.state.move_to(&to).await.map_err(Failure::into_error_body)?;
+    tracing::warn!(
+        %to,
+        "the state was moved: nothing is kept in the old database any more. Set database = \"{}\" in farside.toml, and restart \
+         this daemon",
+        request.to
+    );
+    let tables = tables.into_iter().map(|table| MovedTable { name: table.name.into(), rows: table.rows });
+    Ok(Json(StateMoved { to: request.to, tables: tables.collect() }))
 }
 
 fn transfer_size(asked: u64) -> Result<usize, ErrorBody> {

@@ -75,6 +75,7 @@ fn configuration(config: &Config) -> Configuration {
             LogFormat::Text => String::from("text"),
             LogFormat::Json => String::from("json"),
         },
+        database: Some(config.database.to_string()),
         wire: Some(WireConfiguration {
             effort: config.effort.map_or("auto", Effort::name).to_owned(),
             encoder_memory_bytes: config.encoder_memory_bytes,

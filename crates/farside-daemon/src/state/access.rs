@@ -3,6 +3,7 @@
 use farside_peer::PeerId;
 
 use super::rows::from_row;
+use super::statement::{query, query_as};
 use super::{State, StateError};
 
 /// A token that is known.
@@ -23,7 +24,7 @@ impl State {
     /// What the administrators of peers may do here.
     pub(crate) async fn peer_roles(&self) -> Result<Vec<(PeerId, String)>, StateError> {
         let rows: Vec<(Vec<u8>, String)> =
-            sqlx::query_as("SELECT id, site_role FROM peers WHERE site_role IS NOT NULL")
+            query_as("SELECT id, site_role FROM peers WHERE site_role IS NOT NULL")
                 .fetch_all(&self.readers)
                 .await?;
         let read = |(id, role): (Vec<u8>, String)| {
@@ -35,7 +36,7 @@ impl State {
 
     /// Gives them a role, or takes it.
     pub(crate) async fn set_peer_role(&self, peer: PeerId, role: Option<&str>) -> Result<(), StateError> {
-        sqlx::query("UPDATE peers SET site_role = ? WHERE id = ?")
+        query("UPDATE peers SET site_role = $1 WHERE id = $2")
             .bind(role)
             .bind(peer.0.as_slice())
             .execute(&self.writer)
@@ -45,17 +46,17 @@ impl State {
 
     /// All tokens, by name.
     pub(crate) async fn tokens(&self) -> Result<Vec<TokenRow>, StateError> {
-        Ok(sqlx::query_as(
+        query_as(
             "SELECT name, role, hash, created_at, created_by, expires_at, last_used_at FROM tokens ORDER BY name",
         )
         .fetch_all(&self.readers)
-        .await?)
+        .await
     }
 
     /// Adds a token.
     pub(crate) async fn add_token(&self, row: &TokenRow) -> Result<(), StateError> {
-        sqlx::query(
-            "INSERT INTO tokens (name, role, hash, created_at, created_by, expires_at) VALUES (?, ?, ?, ?, ?, ?)",
+        query(
+            "INSERT INTO tokens (name, role, hash, created_at, created_by, expires_at) VALUES ($1, $2, $3, $4, $5, $6)",
         )
         .bind(&row.name)
         .bind(&row.role)
@@ -70,7 +71,7 @@ impl State {
 
     /// Keeps when a token was used. A moment that a power failure takes costs nothing: nobody waits for the disk.
     pub(crate) async fn token_used(&self, name: &str, at: i64) -> Result<(), StateError> {
-        sqlx::query("UPDATE tokens SET last_used_at = ? WHERE name = ?")
+        query("UPDATE tokens SET last_used_at = $1 WHERE name = $2")
             .bind(at)
             .bind(name)
             .execute(&self.line_writer)
@@ -80,7 +81,7 @@ impl State {
 
     /// Forgets a token.
     pub(crate) async fn remove_token(&self, name: &str) -> Result<(), StateError> {
-        sqlx::query("DELETE FROM tokens WHERE name = ?").bind(name).execute(&self.writer).await?;
+        query("DELETE FROM tokens WHERE name = $1").bind(name).execute(&self.writer).await?;
         Ok(())
     }
 }

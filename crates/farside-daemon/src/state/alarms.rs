@@ -3,6 +3,7 @@
 use farside_platform::Timestamp;
 
 use super::rows::{from_row, nanoseconds, time};
+use super::statement::{query, query_as, query_scalar};
 use super::{State, StateError};
 
 /// Cleared alarms that are kept; the oldest go first.
@@ -35,22 +36,22 @@ from_row!(NoticeRow { sequence, queued_at, document });
 impl State {
     /// Those that are raised, oldest first.
     pub(crate) async fn open_alarms(&self) -> Result<Vec<AlarmRow>, StateError> {
-        Ok(sqlx::query_as(
+        query_as(
             "SELECT id, kind, subject, severity, raised_at, cleared_at, acknowledged_at, message, hint FROM alarms \
              WHERE cleared_at IS NULL ORDER BY id",
         )
         .fetch_all(&self.readers)
-        .await?)
+        .await
     }
 
     /// Those that were cleared, oldest first.
     pub(crate) async fn cleared_alarms(&self) -> Result<Vec<AlarmRow>, StateError> {
-        Ok(sqlx::query_as(
+        query_as(
             "SELECT id, kind, subject, severity, raised_at, cleared_at, acknowledged_at, message, hint FROM alarms \
              WHERE cleared_at IS NOT NULL ORDER BY id",
         )
         .fetch_all(&self.readers)
-        .await?)
+        .await
     }
 
     /// When a person has last acknowledged an alarm of this kind and subject that is over.
@@ -59,8 +60,8 @@ impl State {
         kind: &str,
         subject: &str,
     ) -> Result<Option<Timestamp>, StateError> {
-        let at: Option<i64> = sqlx::query_scalar(
-            "SELECT max(acknowledged_at) FROM alarms WHERE kind = ? AND subject = ? AND cleared_at IS NOT NULL",
+        let at: Option<i64> = query_scalar(
+            "SELECT max(acknowledged_at) FROM alarms WHERE kind = $1 AND subject = $2 AND cleared_at IS NOT NULL",
         )
         .bind(kind)
         .bind(subject)
@@ -71,16 +72,18 @@ impl State {
 
     /// The first number that no alarm here has, or had.
     pub(crate) async fn next_alarm_id(&self) -> Result<i64, StateError> {
-        let last: Option<i64> =
-            sqlx::query_scalar("SELECT max(id) FROM alarms").fetch_one(&self.readers).await?;
+        let last: Option<i64> = query_scalar("SELECT max(id) FROM alarms").fetch_one(&self.readers).await?;
         Ok(last.unwrap_or(0).saturating_add(1))
     }
 
     /// Keeps an alarm as it is now.
     pub(crate) async fn keep_alarm(&self, row: &AlarmRow) -> Result<(), StateError> {
-        sqlx::query(
-            "INSERT OR REPLACE INTO alarms (id, kind, subject, severity, raised_at, cleared_at, acknowledged_at, message, hint) \
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        query(
+            "INSERT INTO alarms (id, kind, subject, severity, raised_at, cleared_at, acknowledged_at, message, hint) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (id) DO UPDATE SET kind = excluded.kind, \
+             subject = excluded.subject, severity = excluded.severity, raised_at = excluded.raised_at, \
+             cleared_at = excluded.cleared_at, acknowledged_at = excluded.acknowledged_at, message = excluded.message, \
+             hint = excluded.hint",
         )
         .bind(row.id)
         .bind(&row.kind)
@@ -99,9 +102,9 @@ impl State {
     /// Forgets those that were cleared before this moment, and of the others the oldest that are too many. The newest of all stays:
     /// no number is given twice.
     pub(crate) async fn prune_alarms(&self, before: Timestamp) -> Result<(), StateError> {
-        sqlx::query(
-            "DELETE FROM alarms WHERE cleared_at IS NOT NULL AND id < (SELECT max(id) FROM alarms) AND (cleared_at < ?1 OR id <= \
-             (SELECT id FROM alarms WHERE cleared_at IS NOT NULL ORDER BY id DESC LIMIT 1 OFFSET ?2))",
+        query(
+            "DELETE FROM alarms WHERE cleared_at IS NOT NULL AND id < (SELECT max(id) FROM alarms) AND (cleared_at < $1 OR id <= \
+             (SELECT id FROM alarms WHERE cleared_at IS NOT NULL ORDER BY id DESC LIMIT 1 OFFSET $2))",
         )
         .bind(nanoseconds(before))
         .bind(CLEARED_MAX)
@@ -112,27 +115,22 @@ impl State {
 
     /// What is still to be posted, in order.
     pub(crate) async fn notices(&self) -> Result<Vec<NoticeRow>, StateError> {
-        let notices =
-            sqlx::query_as("SELECT sequence, queued_at, document FROM alarm_notices ORDER BY sequence");
-        Ok(notices.fetch_all(&self.readers).await?)
+        let notices = query_as("SELECT sequence, queued_at, document FROM alarm_notices ORDER BY sequence");
+        notices.fetch_all(&self.readers).await
     }
 
     /// Adds something to post; its number.
     pub(crate) async fn add_notice(&self, queued_at: Timestamp, document: &str) -> Result<i64, StateError> {
-        let added = sqlx::query("INSERT INTO alarm_notices (queued_at, document) VALUES (?, ?)")
+        query_scalar("INSERT INTO alarm_notices (queued_at, document) VALUES ($1, $2) RETURNING sequence")
             .bind(nanoseconds(queued_at))
             .bind(document)
-            .execute(&self.writer)
-            .await?;
-        Ok(added.last_insert_rowid())
+            .fetch_one(&self.writer)
+            .await
     }
 
     /// It was posted, or is not tried any more.
     pub(crate) async fn remove_notice(&self, sequence: i64) -> Result<(), StateError> {
-        sqlx::query("DELETE FROM alarm_notices WHERE sequence = ?")
-            .bind(sequence)
-            .execute(&self.writer)
-            .await?;
+        query("DELETE FROM alarm_notices WHERE sequence = $1").bind(sequence).execute(&self.writer).await?;
         Ok(())
     }
 }
@@ -140,6 +138,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::state::test_databases::databases;
 
     fn row(id: i64, cleared_at: Option<i64>) -> AlarmRow {
         AlarmRow {
@@ -157,60 +156,63 @@ mod tests {
 
     #[tokio::test]
     async fn alarms_are_kept_until_they_are_old_or_too_many() {
-        let directory = tempfile::tempdir().unwrap();
-        let state = State::open(&directory.path().join("farside.db")).await.unwrap();
-        assert_eq!(state.next_alarm_id().await.unwrap(), 1);
-        for id in 1..=4 {
-            state.keep_alarm(&row(id, None)).await.unwrap();
+        for database in databases().await {
+            let state = database.open().await;
+            assert_eq!(state.next_alarm_id().await.unwrap(), 1);
+            for id in 1..=4 {
+                state.keep_alarm(&row(id, None)).await.unwrap();
+            }
+            for id in [1, 2, 4] {
+                state.keep_alarm(&row(id, Some(id * 10))).await.unwrap();
+            }
+            assert_eq!(state.open_alarms().await.unwrap(), [row(3, None)]);
+            state.prune_alarms(Timestamp(20)).await.unwrap();
+            assert_eq!(state.cleared_alarms().await.unwrap(), [row(2, Some(20)), row(4, Some(40))]);
+            state.prune_alarms(Timestamp(100)).await.unwrap();
+            assert_eq!(
+                state.cleared_alarms().await.unwrap(),
+                [row(4, Some(40))],
+                "its number is not given again"
+            );
+            assert_eq!(state.open_alarms().await.unwrap(), [row(3, None)]);
+            assert_eq!(state.next_alarm_id().await.unwrap(), 5);
+            let known = AlarmRow { acknowledged_at: Some(35), ..row(4, Some(40)) };
+            state.keep_alarm(&known).await.unwrap();
+            let until = async |subject: &str| state.acknowledged_until("peer-gone", subject).await.unwrap();
+            assert_eq!((until("north").await, until("south").await), (Some(Timestamp(35)), None));
         }
-        for id in [1, 2, 4] {
-            state.keep_alarm(&row(id, Some(id * 10))).await.unwrap();
-        }
-        assert_eq!(state.open_alarms().await.unwrap(), [row(3, None)]);
-        state.prune_alarms(Timestamp(20)).await.unwrap();
-        assert_eq!(state.cleared_alarms().await.unwrap(), [row(2, Some(20)), row(4, Some(40))]);
-        state.prune_alarms(Timestamp(100)).await.unwrap();
-        assert_eq!(
-            state.cleared_alarms().await.unwrap(),
-            [row(4, Some(40))],
-            "its number is not given again"
-        );
-        assert_eq!(state.open_alarms().await.unwrap(), [row(3, None)]);
-        assert_eq!(state.next_alarm_id().await.unwrap(), 5);
-        let known = AlarmRow { acknowledged_at: Some(35), ..row(4, Some(40)) };
-        state.keep_alarm(&known).await.unwrap();
-        let until = async |subject: &str| state.acknowledged_until("peer-gone", subject).await.unwrap();
-        assert_eq!((until("north").await, until("south").await), (Some(Timestamp(35)), None));
     }
 
     #[tokio::test]
     async fn of_too_many_the_oldest_go() {
-        let directory = tempfile::tempdir().unwrap();
-        let state = State::open(&directory.path().join("farside.db")).await.unwrap();
-        let mut transaction = state.writer.begin().await.unwrap();
-        for id in 1..=CLEARED_MAX + 5 {
-            sqlx::query("INSERT INTO alarms VALUES (?, 'k', 's', 'warning', 1, 1, NULL, 'm', 'h')")
-                .bind(id)
-                .execute(&mut *transaction)
-                .await
-                .unwrap();
+        for database in databases().await {
+            let state = database.open().await;
+            let mut transaction = state.writer.begin().await.unwrap();
+            for id in 1..=CLEARED_MAX + 5 {
+                query("INSERT INTO alarms VALUES ($1, 'k', 's', 'warning', 1, 1, NULL, 'm', 'h')")
+                    .bind(id)
+                    .execute(&mut transaction)
+                    .await
+                    .unwrap();
+            }
+            transaction.commit().await.unwrap();
+            state.prune_alarms(Timestamp(0)).await.unwrap();
+            let left = state.cleared_alarms().await.unwrap();
+            assert_eq!((left.len() as i64, left[0].id), (CLEARED_MAX, 6));
         }
-        transaction.commit().await.unwrap();
-        state.prune_alarms(Timestamp(0)).await.unwrap();
-        let left = state.cleared_alarms().await.unwrap();
-        assert_eq!((left.len() as i64, left[0].id), (CLEARED_MAX, 6));
     }
 
     #[tokio::test]
     async fn what_is_to_be_posted_waits_in_order() {
-        let directory = tempfile::tempdir().unwrap();
-        let state = State::open(&directory.path().join("farside.db")).await.unwrap();
-        let first = state.add_notice(Timestamp(5), "{}").await.unwrap();
-        let second = state.add_notice(Timestamp(6), "[]").await.unwrap();
-        state.remove_notice(first).await.unwrap();
-        let third = state.add_notice(Timestamp(7), "{}").await.unwrap();
-        let notices = state.notices().await.unwrap();
-        assert_eq!(notices.iter().map(|notice| notice.sequence).collect::<Vec<_>>(), [second, third]);
-        assert_eq!((notices[0].queued_at, notices[0].document.as_str()), (6, "[]"));
+        for database in databases().await {
+            let state = database.open().await;
+            let first = state.add_notice(Timestamp(5), "{}").await.unwrap();
+            let second = state.add_notice(Timestamp(6), "[]").await.unwrap();
+            state.remove_notice(first).await.unwrap();
+            let third = state.add_notice(Timestamp(7), "{}").await.unwrap();
+            let notices = state.notices().await.unwrap();
+            assert_eq!(notices.iter().map(|notice| notice.sequence).collect::<Vec<_>>(), [second, third]);
+            assert_eq!((notices[0].queued_at, notices[0].document.as_str()), (6, "[]"));
+        }
     }
 }

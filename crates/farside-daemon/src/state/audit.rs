@@ -3,6 +3,7 @@
 use farside_platform::Timestamp;
 
 use super::rows::{from_row, nanoseconds};
+use super::statement::{query, query_as, query_scalar};
 use super::{State, StateError};
 
 /// One change.
@@ -39,8 +40,8 @@ pub(crate) struct AuditWanted {
 impl State {
     /// Keeps what is about to begin; its number. It is on disk when this returns.
     pub(crate) async fn audit_begins(&self, row: &AuditRow) -> Result<i64, StateError> {
-        let added = sqlx::query(
-            "INSERT INTO audit (at, who, role, origin, method, path, request) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        query_scalar(
+            "INSERT INTO audit (at, who, role, origin, method, path, request) VALUES ($1, $2, $3, $4, $5, $6, $7) RETURNING id",
         )
         .bind(row.at)
         .bind(&row.who)
@@ -49,9 +50,8 @@ impl State {
         .bind(&row.method)
         .bind(&row.path)
         .bind(&row.request)
-        .execute(&self.writer)
-        .await?;
-        Ok(added.last_insert_rowid())
+        .fetch_one(&self.writer)
+        .await
     }
 
     /// Keeps what came of it.
@@ -62,7 +62,7 @@ impl State {
         message: Option<&str>,
         duration: i64,
     ) -> Result<(), StateError> {
-        sqlx::query("UPDATE audit SET outcome = ?, message = ?, duration = ? WHERE id = ?")
+        query("UPDATE audit SET outcome = $1, message = $2, duration = $3 WHERE id = $4")
             .bind(outcome)
             .bind(message)
             .bind(duration)
@@ -74,58 +74,57 @@ impl State {
 
     /// Newest first.
     pub(crate) async fn audit(&self, wanted: &AuditWanted) -> Result<Vec<AuditRow>, StateError> {
-        Ok(sqlx::query_as(
+        query_as(
             "SELECT id, at, who, role, origin, method, path, request, outcome, message, duration FROM audit \
-             WHERE id < ?1 AND (?2 IS NULL OR who = ?2) AND at >= ?3 ORDER BY id DESC LIMIT ?4",
+             WHERE id < $1 AND ($2 IS NULL OR who = $2) AND at >= $3 ORDER BY id DESC LIMIT $4",
         )
         .bind(wanted.before.unwrap_or(i64::MAX))
         .bind(&wanted.who)
         .bind(wanted.since.unwrap_or(0))
         .bind(wanted.limit)
         .fetch_all(&self.readers)
-        .await?)
+        .await
     }
 
     /// Forgets what is older than this moment, and the oldest of more than `kept_max`; how many went for their number.
     pub(crate) async fn prune_audit(&self, before: Timestamp, kept_max: i64) -> Result<u64, StateError> {
-        sqlx::query("DELETE FROM audit WHERE at < ?").bind(nanoseconds(before)).execute(&self.writer).await?;
-        let too_many = sqlx::query(
-            "DELETE FROM audit WHERE id <= (SELECT id FROM audit ORDER BY id DESC LIMIT 1 OFFSET ?)",
-        )
-        .bind(kept_max)
-        .execute(&self.writer)
-        .await?;
-        Ok(too_many.rows_affected())
+        query("DELETE FROM audit WHERE at < $1").bind(nanoseconds(before)).execute(&self.writer).await?;
+        query("DELETE FROM audit WHERE id <= (SELECT id FROM audit ORDER BY id DESC LIMIT 1 OFFSET $1)")
+            .bind(kept_max)
+            .execute(&self.writer)
+            .await
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::state::test_databases::databases;
 
     #[tokio::test]
     async fn what_is_old_or_too_many_goes_and_no_number_comes_twice() {
-        let directory = tempfile::tempdir().unwrap();
-        let state = State::open(&directory.path().join("farside.db")).await.unwrap();
-        for at in 1..=10 {
-            let row = AuditRow { at, who: format!("uid {}", at % 2), ..AuditRow::default() };
-            assert_eq!(state.audit_begins(&row).await.unwrap(), at);
+        for database in databases().await {
+            let state = database.open().await;
+            for at in 1..=10 {
+                let row = AuditRow { at, who: format!("uid {}", at % 2), ..AuditRow::default() };
+                assert_eq!(state.audit_begins(&row).await.unwrap(), at);
+            }
+            state.audit_ends(3, "done", None, 7).await.unwrap();
+            let ids = async |wanted: AuditWanted| -> Vec<i64> {
+                state.audit(&wanted).await.unwrap().iter().map(|row| row.id).collect()
+            };
+            let all = AuditWanted { limit: 100, ..AuditWanted::default() };
+            assert_eq!(ids(AuditWanted { limit: 2, before: Some(9), ..all.clone() }).await, [8, 7]);
+            assert_eq!(
+                ids(AuditWanted { who: Some("uid 1".into()), since: Some(6), ..all.clone() }).await,
+                [9, 7]
+            );
+            assert_eq!(state.prune_audit(Timestamp(3), 100).await.unwrap(), 0);
+            assert_eq!(state.prune_audit(Timestamp(3), 4).await.unwrap(), 4);
+            assert_eq!(ids(all.clone()).await, [10, 9, 8, 7]);
+            assert_eq!(state.prune_audit(Timestamp(100), 4).await.unwrap(), 0);
+            assert_eq!(ids(all).await, [] as [i64; 0]);
+            assert_eq!(state.audit_begins(&AuditRow::default()).await.unwrap(), 11);
         }
-        state.audit_ends(3, "done", None, 7).await.unwrap();
-        let ids = async |wanted: AuditWanted| -> Vec<i64> {
-            state.audit(&wanted).await.unwrap().iter().map(|row| row.id).collect()
-        };
-        let all = AuditWanted { limit: 100, ..AuditWanted::default() };
-        assert_eq!(ids(AuditWanted { limit: 2, before: Some(9), ..all.clone() }).await, [8, 7]);
-        assert_eq!(
-            ids(AuditWanted { who: Some("uid 1".into()), since: Some(6), ..all.clone() }).await,
-            [9, 7]
-        );
-        assert_eq!(state.prune_audit(Timestamp(3), 100).await.unwrap(), 0);
-        assert_eq!(state.prune_audit(Timestamp(3), 4).await.unwrap(), 4);
-        assert_eq!(ids(all.clone()).await, [10, 9, 8, 7]);
-        assert_eq!(state.prune_audit(Timestamp(100), 4).await.unwrap(), 0);
-        assert_eq!(ids(all).await, [] as [i64; 0]);
-        assert_eq!(state.audit_begins(&AuditRow::default()).await.unwrap(), 11);
     }
 }

@@ -3,6 +3,7 @@
 use uuid::Uuid;
 
 use super::rows::from_row;
+use super::statement::{query, query_as};
 use super::{State, StateError};
 
 struct DrillRow {
@@ -15,7 +16,7 @@ impl State {
     /// All that are known.
     pub(crate) async fn drills(&self) -> Result<Vec<(String, Uuid)>, StateError> {
         let rows: Vec<DrillRow> =
-            sqlx::query_as("SELECT pool, volume FROM drills").fetch_all(&self.readers).await?;
+            query_as("SELECT pool, volume FROM drills").fetch_all(&self.readers).await?;
         let drill = |row: DrillRow| {
             let volume =
                 row.volume.parse().map_err(|_| StateError::Row("the volume of a drill has no id"))?;
@@ -26,7 +27,7 @@ impl State {
 
     /// Keeps one.
     pub(crate) async fn keep_drill(&self, pool: &str, volume: Uuid) -> Result<(), StateError> {
-        sqlx::query("INSERT OR REPLACE INTO drills (pool, volume) VALUES (?, ?)")
+        query("INSERT INTO drills (pool, volume) VALUES ($1, $2) ON CONFLICT (pool, volume) DO NOTHING")
             .bind(pool)
             .bind(volume.to_string())
             .execute(&self.writer)
@@ -36,10 +37,7 @@ impl State {
 
     /// Forgets one.
     pub(crate) async fn forget_drill(&self, volume: Uuid) -> Result<(), StateError> {
-        sqlx::query("DELETE FROM drills WHERE volume = ?")
-            .bind(volume.to_string())
-            .execute(&self.writer)
-            .await?;
+        query("DELETE FROM drills WHERE volume = $1").bind(volume.to_string()).execute(&self.writer).await?;
         Ok(())
     }
 }

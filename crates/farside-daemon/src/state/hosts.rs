@@ -4,6 +4,7 @@ use farside_platform::Timestamp;
 use uuid::Uuid;
 
 use super::rows::{nanoseconds, time, uuid};
+use super::statement::{query, query_as, query_scalar};
 use super::{State, StateError};
 
 /// A host that is known.
@@ -40,7 +41,7 @@ impl State {
     pub(crate) async fn hosts(&self) -> Result<Vec<HostRow>, StateError> {
         type Row = (i64, String, Option<Vec<u8>>, i64, Option<i64>);
         let rows: Vec<Row> =
-            sqlx::query_as("SELECT id, name, fingerprint, added_at, expires_at FROM hosts ORDER BY name")
+            query_as("SELECT id, name, fingerprint, added_at, expires_at FROM hosts ORDER BY name")
                 .fetch_all(&self.readers)
                 .await?;
         rows.into_iter()
@@ -58,11 +59,10 @@ impl State {
 
     /// All rights of hosts.
     pub(crate) async fn host_rights(&self) -> Result<Vec<HostRightRow>, StateError> {
-        let rows: Vec<(i64, Vec<u8>, String, bool)> = sqlx::query_as(
-            "SELECT host, volume_id, volume, read_only FROM host_rights ORDER BY host, volume",
-        )
-        .fetch_all(&self.readers)
-        .await?;
+        let rows: Vec<(i64, Vec<u8>, String, bool)> =
+            query_as("SELECT host, volume_id, volume, read_only FROM host_rights ORDER BY host, volume")
+                .fetch_all(&self.readers)
+                .await?;
         rows.into_iter()
             .map(|(host, id, volume, read_only)| {
                 Ok(HostRightRow { host, volume_id: uuid(&id)?, volume, read_only })
@@ -72,36 +72,36 @@ impl State {
 
     /// Adds a host; its number.
     pub(crate) async fn add_host(&self, host: &NewHost) -> Result<i64, StateError> {
-        let added =
-            sqlx::query("INSERT INTO hosts (name, fingerprint, added_at, expires_at) VALUES (?, ?, ?, ?)")
-                .bind(&host.name)
-                .bind(host.fingerprint.as_ref().map(<[u8; 32]>::as_slice))
-                .bind(nanoseconds(host.added_at))
-                .bind(host.expires_at.map(nanoseconds))
-                .execute(&self.writer)
-                .await?;
-        Ok(added.last_insert_rowid())
+        query_scalar(
+            "INSERT INTO hosts (name, fingerprint, added_at, expires_at) VALUES ($1, $2, $3, $4) RETURNING id",
+        )
+        .bind(&host.name)
+        .bind(host.fingerprint.as_ref().map(<[u8; 32]>::as_slice))
+        .bind(nanoseconds(host.added_at))
+        .bind(host.expires_at.map(nanoseconds))
+        .fetch_one(&self.writer)
+        .await
     }
 
     /// Removes a host with its rights.
     pub(crate) async fn remove_host(&self, id: i64) -> Result<(), StateError> {
-        sqlx::query("DELETE FROM hosts WHERE id = ?").bind(id).execute(&self.writer).await?;
+        query("DELETE FROM hosts WHERE id = $1").bind(id).execute(&self.writer).await?;
         Ok(())
     }
 
     /// Gives rights, all or none; one that is there is replaced.
     pub(crate) async fn allow_host(&self, rights: &[HostRightRow]) -> Result<(), StateError> {
-        let mut transaction = self.writer.begin_with("BEGIN IMMEDIATE").await?;
+        let mut transaction = self.writer.begin().await?;
         for right in rights {
-            sqlx::query(
-                "INSERT INTO host_rights (host, volume_id, volume, read_only) VALUES (?, ?, ?, ?) \
+            query(
+                "INSERT INTO host_rights (host, volume_id, volume, read_only) VALUES ($1, $2, $3, $4) \
                  ON CONFLICT (host, volume_id) DO UPDATE SET volume = excluded.volume, read_only = excluded.read_only",
             )
             .bind(right.host)
             .bind(right.volume_id.as_bytes().as_slice())
             .bind(&right.volume)
             .bind(right.read_only)
-            .execute(&mut *transaction)
+            .execute(&mut transaction)
             .await?;
         }
         transaction.commit().await?;
@@ -110,12 +110,12 @@ impl State {
 
     /// Takes rights on volumes away: of one host, or of all.
     pub(crate) async fn deny_host(&self, host: Option<i64>, volumes: &[Uuid]) -> Result<(), StateError> {
-        let mut transaction = self.writer.begin_with("BEGIN IMMEDIATE").await?;
+        let mut transaction = self.writer.begin().await?;
         for volume in volumes {
-            sqlx::query("DELETE FROM host_rights WHERE volume_id = ?1 AND (?2 IS NULL OR host = ?2)")
+            query("DELETE FROM host_rights WHERE volume_id = $1 AND ($2 IS NULL OR host = $2)")
                 .bind(volume.as_bytes().as_slice())
                 .bind(host)
-                .execute(&mut *transaction)
+                .execute(&mut transaction)
                 .await?;
         }
         transaction.commit().await?;

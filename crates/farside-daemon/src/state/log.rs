@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 
 use super::lines::Waiting;
 use super::rows::{from_row, nanoseconds, time, uuid};
+use super::statement::{query, query_as, query_scalar};
 use super::{State, StateError};
 
 /// Lines kept for each volume; the oldest go first. A mirror that is updated every second writes three for each update,
@@ -19,10 +20,10 @@ const PORTION: usize = 1000;
 pub(crate) const LOST_LINES: &str = "farside_state_lost_lines_total";
 /// Lines of one volume, newest first.
 const OF_ONE: &str = "SELECT relationship, volume, at, event, detail, kind, transfer FROM log \
-     WHERE volume = ? ORDER BY sequence DESC LIMIT ?";
+     WHERE volume = $1 ORDER BY sequence DESC LIMIT $2";
 /// Lines of all.
 const OF_ALL: &str =
-    "SELECT relationship, volume, at, event, detail, kind, transfer FROM log ORDER BY sequence DESC LIMIT ?";
+    "SELECT relationship, volume, at, event, detail, kind, transfer FROM log ORDER BY sequence DESC LIMIT $1";
 
 struct Row {
     relationship: Vec<u8>,
@@ -77,12 +78,12 @@ impl State {
     }
 
     async fn write_lines(&self, batch: &[Waiting]) -> Result<(), StateError> {
-        let mut transaction = self.line_writer.begin_with("BEGIN IMMEDIATE").await?;
+        let mut transaction = self.line_writer.begin().await?;
         let mut due = Vec::new();
         for (entry, _) in batch {
             let volume = entry.volume.to_string();
-            sqlx::query(
-                "INSERT INTO log (relationship, volume, at, event, detail, kind, transfer) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            query(
+                "INSERT INTO log (relationship, volume, at, event, detail, kind, transfer) VALUES ($1, $2, $3, $4, $5, $6, $7)",
             )
             .bind(entry.relationship.as_bytes().as_slice())
             .bind(&volume)
@@ -91,23 +92,23 @@ impl State {
             .bind(entry.event.detail())
             .bind(entry.kind.map(|kind| kind.to_string()))
             .bind(entry.transfer.map(|transfer| transfer.as_bytes().to_vec()))
-            .execute(&mut *transaction)
+            .execute(&mut transaction)
             .await?;
             if self.lines.is_pruned_at(&volume) {
                 due.push(volume);
             }
         }
         for volume in due {
-            sqlx::query(
-                "DELETE FROM log WHERE volume = ?1 AND sequence <= \
-                 (SELECT sequence FROM log WHERE volume = ?1 ORDER BY sequence DESC LIMIT 1 OFFSET ?2)",
+            query(
+                "DELETE FROM log WHERE volume = $1 AND sequence <= \
+                 (SELECT sequence FROM log WHERE volume = $1 ORDER BY sequence DESC LIMIT 1 OFFSET $2)",
             )
             .bind(&volume)
             .bind(LOG_MAX)
-            .execute(&mut *transaction)
+            .execute(&mut transaction)
             .await?;
         }
-        Ok(transaction.commit().await?)
+        transaction.commit().await
     }
 
     /// The newest `limit` lines about one replica, or about all, newest first.
@@ -118,8 +119,8 @@ impl State {
     ) -> Result<Vec<LogEntry>, StateError> {
         // Two statements: one with a choice in it is served by no index.
         let query = match volume {
-            Some(volume) => sqlx::query_as::<_, Row>(OF_ONE).bind(volume.to_string()),
-            None => sqlx::query_as(OF_ALL),
+            Some(volume) => query_as(OF_ONE).bind(volume.to_string()),
+            None => query_as(OF_ALL),
         };
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let rows: Vec<Row> = query.bind(limit).fetch_all(&self.readers).await?;
@@ -133,19 +134,19 @@ impl State {
         for (table, time) in [("log", "at"), ("transfers", "ended_at")] {
             loop {
                 let found = AssertSqlSafe(format!(
-                    "SELECT sequence FROM {table} WHERE {time} < ? \
+                    "SELECT sequence FROM {table} WHERE {time} < $1 \
                      AND relationship NOT IN (SELECT id FROM relationships UNION SELECT id FROM source_relationships) \
                      ORDER BY sequence LIMIT {PORTION}"
                 ));
                 let sequences: Vec<i64> =
-                    sqlx::query_scalar(found).bind(nanoseconds(before)).fetch_all(&self.readers).await?;
+                    query_scalar(found).bind(nanoseconds(before)).fetch_all(&self.readers).await?;
                 if sequences.is_empty() {
                     break;
                 }
-                let mut transaction = self.line_writer.begin_with("BEGIN IMMEDIATE").await?;
+                let mut transaction = self.line_writer.begin().await?;
                 for sequence in &sequences {
-                    let delete = AssertSqlSafe(format!("DELETE FROM {table} WHERE sequence = ?"));
-                    sqlx::query(delete).bind(sequence).execute(&mut *transaction).await?;
+                    let delete = AssertSqlSafe(format!("DELETE FROM {table} WHERE sequence = $1"));
+                    query(delete).bind(sequence).execute(&mut transaction).await?;
                 }
                 transaction.commit().await?;
                 deleted += sequences.len() as u64;
@@ -162,30 +163,32 @@ pub(crate) mod tests {
     use uuid::Uuid;
 
     use super::*;
+    use crate::state::test_databases::databases;
 
     #[tokio::test]
     async fn lines_come_back_as_they_were_newest_first() {
-        let directory = tempfile::tempdir().unwrap();
-        let state = State::open(&directory.path().join("farside.db")).await.unwrap();
-        let line = |number: u64, event, volume: &str| LogEntry {
-            at: Timestamp(number),
-            relationship: Uuid::from_u128(7),
-            volume: volume.parse().unwrap(),
-            event,
-            kind: Some(TransferKind::Resync),
-            transfer: (number > 1).then(|| Uuid::from_u128(9)),
-        };
-        let lines = [
-            line(1, LogEvent::Request { by: RequestedBy::Person }, "q/r"),
-            line(2, LogEvent::End { bytes: 5 }, "q/r"),
-            line(3, LogEvent::Abort { reason: "no".into() }, "q/other"),
-        ];
-        for entry in &lines {
-            state.append_log(entry).await.unwrap();
+        for database in databases().await {
+            let state = database.open().await;
+            let line = |number: u64, event, volume: &str| LogEntry {
+                at: Timestamp(number),
+                relationship: Uuid::from_u128(7),
+                volume: volume.parse().unwrap(),
+                event,
+                kind: Some(TransferKind::Resync),
+                transfer: (number > 1).then(|| Uuid::from_u128(9)),
+            };
+            let lines = [
+                line(1, LogEvent::Request { by: RequestedBy::Person }, "q/r"),
+                line(2, LogEvent::End { bytes: 5 }, "q/r"),
+                line(3, LogEvent::Abort { reason: "no".into() }, "q/other"),
+            ];
+            for entry in &lines {
+                state.append_log(entry).await.unwrap();
+            }
+            let of = lines[0].volume.clone();
+            assert_eq!(state.log(Some(&of), 10).await.unwrap(), [lines[1].clone(), lines[0].clone()]);
+            assert_eq!(state.log(None, 1).await.unwrap(), [lines[2].clone()]);
         }
-        let of = lines[0].volume.clone();
-        assert_eq!(state.log(Some(&of), 10).await.unwrap(), [lines[1].clone(), lines[0].clone()]);
-        assert_eq!(state.log(None, 1).await.unwrap(), [lines[2].clone()]);
     }
 
     pub(crate) fn line(number: u64, volume: &str) -> LogEntry {
@@ -213,7 +216,7 @@ pub(crate) mod tests {
         while state.lines.waiting.lock().len() < 100 {
             tokio::task::yield_now().await;
         }
-        let mut witness = state.writer.acquire().await.unwrap();
+        let mut witness = state.writer.sqlite_pool().unwrap().acquire().await.unwrap();
         let mut commits = async || -> i64 {
             sqlx::query_scalar("PRAGMA data_version").fetch_one(&mut *witness).await.unwrap()
         };
@@ -230,25 +233,27 @@ pub(crate) mod tests {
 
     #[tokio::test]
     async fn what_is_over_goes_after_a_while_and_what_lives_stays() {
-        let directory = tempfile::tempdir().unwrap();
-        let state = State::open(&directory.path().join("farside.db")).await.unwrap();
-        let alive = Uuid::from_u128(8);
-        sqlx::query(
-            "INSERT INTO source_relationships (id, peer, source, destination) VALUES (?, zeroblob(32), 'p/a', 'q/a')",
-        )
-        .bind(alive.as_bytes().as_slice())
-        .execute(&state.writer)
-        .await
-        .unwrap();
-        for number in 0..2500 {
-            state.lines.waiting.lock().push((line(number, "q/r"), oneshot::channel().0));
+        for database in databases().await {
+            let state = database.open().await;
+            let alive = Uuid::from_u128(8);
+            query(
+                "INSERT INTO source_relationships (id, peer, source, destination) VALUES ($1, $2, 'p/a', 'q/a')",
+            )
+            .bind(alive.as_bytes().as_slice())
+            .bind([0; 32].as_slice())
+            .execute(&state.writer)
+            .await
+            .unwrap();
+            for number in 0..2500 {
+                state.lines.waiting.lock().push((line(number, "q/r"), oneshot::channel().0));
+            }
+            state.append_log(&LogEntry { relationship: alive, ..line(1, "q/a") }).await.unwrap();
+            assert_eq!(state.prune_ended(Timestamp(2200)).await.unwrap(), 2200);
+            let left = state.log(None, 10_000).await.unwrap();
+            assert_eq!(left.len(), 301);
+            assert!(left.iter().all(|entry| entry.relationship == alive || entry.at >= Timestamp(2200)));
+            assert_eq!(state.prune_ended(Timestamp(2200)).await.unwrap(), 0);
         }
-        state.append_log(&LogEntry { relationship: alive, ..line(1, "q/a") }).await.unwrap();
-        assert_eq!(state.prune_ended(Timestamp(2200)).await.unwrap(), 2200);
-        let left = state.log(None, 10_000).await.unwrap();
-        assert_eq!(left.len(), 301);
-        assert!(left.iter().all(|entry| entry.relationship == alive || entry.at >= Timestamp(2200)));
-        assert_eq!(state.prune_ended(Timestamp(2200)).await.unwrap(), 0);
     }
 
     #[tokio::test]
@@ -256,9 +261,9 @@ pub(crate) mod tests {
         let directory = tempfile::tempdir().unwrap();
         let state = State::open(&directory.path().join("farside.db")).await.unwrap();
         let plan: Vec<(i64, i64, i64, String)> =
-            sqlx::query_as(AssertSqlSafe(format!("EXPLAIN QUERY PLAN {OF_ONE}")))
+            query_as(AssertSqlSafe(format!("EXPLAIN QUERY PLAN {OF_ONE}")))
                 .bind("q/r")
-                .bind(9)
+                .bind(9_i64)
                 .fetch_all(&state.readers)
                 .await
                 .unwrap();

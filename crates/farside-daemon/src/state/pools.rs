@@ -3,6 +3,7 @@
 use farside_platform::Timestamp;
 
 use super::rows::{from_row, nanoseconds};
+use super::statement::{query, query_as};
 use super::{State, StateError};
 
 /// A pool that is opened at start.
@@ -18,23 +19,32 @@ from_row!(PoolRow { name, path });
 impl State {
     /// All pools, by name.
     pub(crate) async fn pools(&self) -> Result<Vec<PoolRow>, StateError> {
-        Ok(sqlx::query_as("SELECT name, path FROM pools ORDER BY name").fetch_all(&self.readers).await?)
+        query_as("SELECT name, path FROM pools ORDER BY name").fetch_all(&self.readers).await
     }
 
-    /// Remembers a pool. One of the same name is replaced.
+    /// Remembers a pool. One of the same name is replaced, and one in the same place.
     pub(crate) async fn remember_pool(&self, row: &PoolRow, now: Timestamp) -> Result<(), StateError> {
-        sqlx::query("INSERT OR REPLACE INTO pools (name, path, added_at) VALUES (?, ?, ?)")
-            .bind(&row.name)
+        let mut transaction = self.writer.begin().await?;
+        query("DELETE FROM pools WHERE path = $1 AND name <> $2")
             .bind(&row.path)
-            .bind(nanoseconds(now))
-            .execute(&self.writer)
+            .bind(&row.name)
+            .execute(&mut transaction)
             .await?;
-        Ok(())
+        query(
+            "INSERT INTO pools (name, path, added_at) VALUES ($1, $2, $3) \
+             ON CONFLICT (name) DO UPDATE SET path = excluded.path, added_at = excluded.added_at",
+        )
+        .bind(&row.name)
+        .bind(&row.path)
+        .bind(nanoseconds(now))
+        .execute(&mut transaction)
+        .await?;
+        transaction.commit().await
     }
 
     /// A pool is somewhere else now.
     pub(crate) async fn move_pool(&self, name: &str, path: &str) -> Result<(), StateError> {
-        sqlx::query("UPDATE pools SET path = ? WHERE name = ?")
+        query("UPDATE pools SET path = $1 WHERE name = $2")
             .bind(path)
             .bind(name)
             .execute(&self.writer)
@@ -44,7 +54,7 @@ impl State {
 
     /// Forgets a pool; its file is not touched.
     pub(crate) async fn forget_pool(&self, name: &str) -> Result<(), StateError> {
-        sqlx::query("DELETE FROM pools WHERE name = ?").bind(name).execute(&self.writer).await?;
+        query("DELETE FROM pools WHERE name = $1").bind(name).execute(&self.writer).await?;
         Ok(())
     }
 }
@@ -52,18 +62,22 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::state::test_databases::databases;
 
     #[tokio::test]
     async fn pools_are_remembered_across_a_restart() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("farside.db");
         let row = |name: &str| PoolRow { name: name.into(), path: format!("/srv/{name}") };
-        let state = State::open(&path).await.unwrap();
-        state.remember_pool(&row("q"), Timestamp(1)).await.unwrap();
-        state.remember_pool(&row("p"), Timestamp(2)).await.unwrap();
-        state.forget_pool("q").await.unwrap();
-        state.close().await;
-        let state = State::open(&path).await.unwrap();
-        assert_eq!(state.pools().await.unwrap(), vec![row("p")]);
+        for database in databases().await {
+            let state = database.open().await;
+            state.remember_pool(&row("q"), Timestamp(1)).await.unwrap();
+            state.remember_pool(&row("p"), Timestamp(2)).await.unwrap();
+            state.forget_pool("q").await.unwrap();
+            state.close().await;
+            let state = database.open().await;
+            assert_eq!(state.pools().await.unwrap(), vec![row("p")]);
+            let moved = PoolRow { name: "r".into(), ..row("p") };
+            state.remember_pool(&moved, Timestamp(3)).await.unwrap();
+            assert_eq!(state.pools().await.unwrap(), vec![moved], "of a place there is one");
+        }
     }
 }

@@ -9,10 +9,10 @@ use farside_mirror::{
 };
 use farside_transfer::TransferReport;
 use farside_transfer::protocol::convert::Upstream;
-use sqlx::SqliteConnection;
 use uuid::Uuid;
 
 use super::rows::{from_row, nanoseconds, peer_id, time, uuid};
+use super::statement::{Executor, query, query_as};
 use super::{State, StateError};
 use crate::metrics;
 
@@ -189,9 +189,10 @@ fn failed(error: impl std::fmt::Display) -> MirrorError {
 impl State {
     /// The relationships whose replica is at this site, by name of the replica; of one pool, or of all.
     pub(crate) async fn relationships(&self, pool: Option<&str>) -> Result<Vec<Relationship>, StateError> {
-        let rows: Vec<Row> = sqlx::query_as(
+        let rows: Vec<Row> = query_as(
             "SELECT id, peer, source, pool, volume, schedule, quiesced, broken_off_at, resync_pending, swap, \
-             swap_with, swap_ended, role_change, throttle, window, low_priority, paths, origin, told, retention, mirror_group FROM relationships WHERE ?1 IS NULL OR pool = ?1 ORDER BY pool, volume",
+             swap_with, swap_ended, role_change, throttle, \"window\", low_priority, paths, origin, told, retention, mirror_group \
+             FROM relationships WHERE $1 IS NULL OR pool = $1 ORDER BY pool, volume",
         )
         .bind(pool)
         .fetch_all(&self.readers)
@@ -215,10 +216,25 @@ impl State {
             Some(SwapMark::Prepared { of, is_new: false }) => (Some("prepared"), Some(of), None),
             Some(SwapMark::Prepared { of, is_new: true }) => (Some("prepared-new"), Some(of), None),
         };
-        sqlx::query(
-            "INSERT OR REPLACE INTO relationships (id, peer, source, pool, volume, schedule, quiesced, \
-             broken_off_at, resync_pending, swap, swap_with, swap_ended, role_change, throttle, window, low_priority, \
-             paths, origin, told, retention, mirror_group) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        // Of a replica there is one.
+        let mut transaction = self.writer.begin().await?;
+        query("DELETE FROM relationships WHERE pool = $1 AND volume = $2 AND id <> $3")
+            .bind(&relationship.destination.pool)
+            .bind(&relationship.destination.volume)
+            .bind(relationship.id.as_bytes().as_slice())
+            .execute(&mut transaction)
+            .await?;
+        query(
+            "INSERT INTO relationships (id, peer, source, pool, volume, schedule, quiesced, \
+             broken_off_at, resync_pending, swap, swap_with, swap_ended, role_change, throttle, \"window\", low_priority, \
+             paths, origin, told, retention, mirror_group) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21) \
+             ON CONFLICT (id) DO UPDATE SET peer = excluded.peer, source = excluded.source, pool = excluded.pool, volume = excluded.volume, \
+             schedule = excluded.schedule, quiesced = excluded.quiesced, broken_off_at = excluded.broken_off_at, \
+             resync_pending = excluded.resync_pending, swap = excluded.swap, swap_with = excluded.swap_with, \
+             swap_ended = excluded.swap_ended, role_change = excluded.role_change, throttle = excluded.throttle, \
+             \"window\" = excluded.\"window\", low_priority = excluded.low_priority, paths = excluded.paths, \
+             origin = excluded.origin, told = excluded.told, retention = excluded.retention, \
+             mirror_group = excluded.mirror_group",
         )
         .bind(relationship.id.as_bytes().as_slice())
         .bind(relationship.peer.0.as_slice())
@@ -244,14 +260,14 @@ impl State {
         .bind(relationship.told)
         .bind((!relationship.retention.is_none()).then(|| relationship.retention.to_string()))
         .bind(&relationship.group)
-        .execute(&self.writer)
+        .execute(&mut transaction)
         .await?;
-        Ok(())
+        transaction.commit().await
     }
 
     /// Forgets one; its history stays.
     pub(crate) async fn remove_relationship(&self, id: Uuid) -> Result<(), StateError> {
-        sqlx::query("DELETE FROM relationships WHERE id = ?")
+        query("DELETE FROM relationships WHERE id = $1")
             .bind(id.as_bytes().as_slice())
             .execute(&self.writer)
             .await?;
@@ -262,24 +278,27 @@ impl State {
 impl State {
     /// Forgets a relationship, and remembers what its source is to be told: both or neither.
     async fn end_relationship(&self, ending: &Ending) -> Result<(), StateError> {
-        let mut transaction = self.writer.begin_with("BEGIN IMMEDIATE").await?;
-        sqlx::query("DELETE FROM relationships WHERE id = ?")
+        let mut transaction = self.writer.begin().await?;
+        query("DELETE FROM relationships WHERE id = $1")
             .bind(ending.relationship.as_bytes().as_slice())
-            .execute(&mut *transaction)
+            .execute(&mut transaction)
             .await?;
         put_ending(&mut transaction, ending).await?;
-        Ok(transaction.commit().await?)
+        transaction.commit().await
     }
 }
 
-async fn put_ending(connection: &mut SqliteConnection, ending: &Ending) -> Result<(), StateError> {
-    sqlx::query("INSERT OR REPLACE INTO endings (relationship, peer, at, request) VALUES (?, ?, ?, ?)")
-        .bind(ending.relationship.as_bytes().as_slice())
-        .bind(ending.peer.0.as_slice())
-        .bind(nanoseconds(ending.at))
-        .bind(ending.message_bytes())
-        .execute(connection)
-        .await?;
+async fn put_ending(on: impl Executor, ending: &Ending) -> Result<(), StateError> {
+    query(
+        "INSERT INTO endings (relationship, peer, at, request) VALUES ($1, $2, $3, $4) ON CONFLICT (relationship) \
+         DO UPDATE SET peer = excluded.peer, at = excluded.at, request = excluded.request",
+    )
+    .bind(ending.relationship.as_bytes().as_slice())
+    .bind(ending.peer.0.as_slice())
+    .bind(nanoseconds(ending.at))
+    .bind(ending.message_bytes())
+    .execute(on)
+    .await?;
     Ok(())
 }
 
@@ -287,7 +306,7 @@ async fn put_ending(connection: &mut SqliteConnection, ending: &Ending) -> Resul
 impl EndingStore for State {
     async fn endings(&self) -> Result<Vec<Ending>, MirrorError> {
         let rows: Vec<(Vec<u8>, Vec<u8>, i64, Vec<u8>)> =
-            sqlx::query_as("SELECT relationship, peer, at, request FROM endings ORDER BY at")
+            query_as("SELECT relationship, peer, at, request FROM endings ORDER BY at")
                 .fetch_all(&self.readers)
                 .await
                 .map_err(failed)?;
@@ -302,12 +321,11 @@ impl EndingStore for State {
     }
 
     async fn keep_ending(&self, ending: &Ending) -> Result<(), MirrorError> {
-        let mut connection = self.writer.acquire().await.map_err(failed)?;
-        put_ending(&mut connection, ending).await.map_err(failed)
+        put_ending(&self.writer, ending).await.map_err(failed)
     }
 
     async fn remove_ending(&self, relationship: Uuid) -> Result<(), MirrorError> {
-        sqlx::query("DELETE FROM endings WHERE relationship = ?")
+        query("DELETE FROM endings WHERE relationship = $1")
             .bind(relationship.as_bytes().as_slice())
             .execute(&self.writer)
             .await
@@ -449,21 +467,26 @@ impl SourceRow {
 #[async_trait]
 impl SourceStore for State {
     async fn source_relationships(&self) -> Result<Vec<SourceRelationship>, MirrorError> {
-        let rows: Vec<SourceRow> = sqlx::query_as("SELECT * FROM source_relationships")
-            .fetch_all(&self.readers)
-            .await
-            .map_err(failed)?;
+        let rows: Vec<SourceRow> =
+            query_as("SELECT * FROM source_relationships").fetch_all(&self.readers).await.map_err(failed)?;
         rows.into_iter().map(|row| row.relationship().map_err(failed)).collect()
     }
 
     async fn save_source(&self, relationship: &SourceRelationship) -> Result<(), MirrorError> {
         let overtaken = relationship.overtaken.as_ref();
         let stands_on = overtaken.and_then(|o| o.snapshot);
-        sqlx::query(
-            "INSERT OR REPLACE INTO source_relationships (id, peer, source, destination, base, since, \
+        query(
+            "INSERT INTO source_relationships (id, peer, source, destination, base, since, \
              overtaken_reported_at, overtaken_broken_off_at, overtaken_snapshot, overtaken_root, overtaken_fenced, overtaken_ended, \
              overtaken_beyond, overtaken_follows, released_at, released_why) \
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16) \
+             ON CONFLICT (id) DO UPDATE SET peer = excluded.peer, source = excluded.source, destination = excluded.destination, base = excluded.base, \
+             since = excluded.since, overtaken_reported_at = excluded.overtaken_reported_at, \
+             overtaken_broken_off_at = excluded.overtaken_broken_off_at, overtaken_snapshot = excluded.overtaken_snapshot, \
+             overtaken_root = excluded.overtaken_root, overtaken_fenced = excluded.overtaken_fenced, \
+             overtaken_ended = excluded.overtaken_ended, overtaken_beyond = excluded.overtaken_beyond, \
+             overtaken_follows = excluded.overtaken_follows, released_at = excluded.released_at, \
+             released_why = excluded.released_why",
         )
         .bind(relationship.id.as_bytes().as_slice())
         .bind(relationship.peer.0.as_slice())
@@ -488,7 +511,7 @@ impl SourceStore for State {
     }
 
     async fn remove_source(&self, id: Uuid) -> Result<(), MirrorError> {
-        sqlx::query("DELETE FROM source_relationships WHERE id = ?")
+        query("DELETE FROM source_relationships WHERE id = $1")
             .bind(id.as_bytes().as_slice())
             .execute(&self.writer)
             .await
@@ -508,6 +531,7 @@ mod tests {
     use farside_transfer::protocol::{Body, Release};
 
     use super::*;
+    use crate::state::test_databases::databases;
 
     fn relationship(id: u128, destination: &str) -> Relationship {
         Relationship::new(
@@ -521,108 +545,113 @@ mod tests {
 
     #[tokio::test]
     async fn each_pool_sees_its_own() {
-        let directory = tempfile::tempdir().unwrap();
-        let state = State::open(&directory.path().join("farside.db")).await.unwrap();
-        let (p, q) = (PoolRelationships::new(state.clone(), "p"), PoolRelationships::new(state.clone(), "q"));
-        let mut first = relationship(1, "p/v");
-        p.save(&first).await.unwrap();
-        q.save(&relationship(2, "q/v")).await.unwrap();
-        first.quiesced = true;
-        first.schedule = Schedule::objective(Duration::from_secs(30)).unwrap();
-        p.save(&first).await.unwrap();
-        assert_eq!(p.relationships().await.unwrap(), vec![first.clone()]);
-        first.schedule = Schedule::cron("*/15 * * * *", "Europe/Berlin").unwrap();
-        p.save(&first).await.unwrap();
-        assert_eq!(p.relationships().await.unwrap(), vec![first.clone()]);
-        first.schedule = Schedule::OnRequest;
-        first.schedule_lost = true;
-        first.broken_off_at = Some(Timestamp(77));
-        first.resync_pending = true;
-        first.role_change = 7;
-        first.group = Some("shop".into());
-        first.retention = "floor=2,hourly=24".parse().unwrap();
-        let (reverse, of) = (Uuid::from_u128(8), Uuid::from_u128(9));
-        for mark in [
-            SwapMark::Prepared { of, is_new: true },
-            SwapMark::Prepared { of, is_new: false },
-            SwapMark::GivenUp { reverse },
-            SwapMark::TakenOver { reverse },
-            SwapMark::Swapping { reverse },
-        ] {
-            first.swap = Some(mark);
+        for database in databases().await {
+            let state = database.open().await;
+            let (p, q) =
+                (PoolRelationships::new(state.clone(), "p"), PoolRelationships::new(state.clone(), "q"));
+            let mut first = relationship(1, "p/v");
+            p.save(&first).await.unwrap();
+            q.save(&relationship(2, "q/v")).await.unwrap();
+            first.quiesced = true;
+            first.schedule = Schedule::objective(Duration::from_secs(30)).unwrap();
             p.save(&first).await.unwrap();
             assert_eq!(p.relationships().await.unwrap(), vec![first.clone()]);
+            first.schedule = Schedule::cron("*/15 * * * *", "Europe/Berlin").unwrap();
+            p.save(&first).await.unwrap();
+            assert_eq!(p.relationships().await.unwrap(), vec![first.clone()]);
+            first.schedule = Schedule::OnRequest;
+            first.schedule_lost = true;
+            first.broken_off_at = Some(Timestamp(77));
+            first.resync_pending = true;
+            first.role_change = 7;
+            first.group = Some("shop".into());
+            first.retention = "floor=2,hourly=24".parse().unwrap();
+            let (reverse, of) = (Uuid::from_u128(8), Uuid::from_u128(9));
+            for mark in [
+                SwapMark::Prepared { of, is_new: true },
+                SwapMark::Prepared { of, is_new: false },
+                SwapMark::GivenUp { reverse },
+                SwapMark::TakenOver { reverse },
+                SwapMark::Swapping { reverse },
+            ] {
+                first.swap = Some(mark);
+                p.save(&first).await.unwrap();
+                assert_eq!(p.relationships().await.unwrap(), vec![first.clone()]);
+            }
+            assert_eq!(state.relationships(None).await.unwrap(), vec![first, relationship(2, "q/v")]);
+            assert!(p.knows(Uuid::from_u128(2)).await.unwrap(), "a mirror of another pool");
+            assert!(!p.knows(Uuid::from_u128(3)).await.unwrap());
+            state.remove_relationship(Uuid::from_u128(1)).await.unwrap();
+            assert_eq!(p.relationships().await.unwrap(), vec![]);
         }
-        assert_eq!(state.relationships(None).await.unwrap(), vec![first, relationship(2, "q/v")]);
-        assert!(p.knows(Uuid::from_u128(2)).await.unwrap(), "a mirror of another pool");
-        assert!(!p.knows(Uuid::from_u128(3)).await.unwrap());
-        state.remove_relationship(Uuid::from_u128(1)).await.unwrap();
-        assert_eq!(p.relationships().await.unwrap(), vec![]);
     }
 
     #[tokio::test]
     async fn a_schedule_that_cannot_be_read_leaves_the_mirror() {
-        let directory = tempfile::tempdir().unwrap();
-        let state = State::open(&directory.path().join("farside.db")).await.unwrap();
-        state.save_relationship(&relationship(1, "p/v")).await.unwrap();
-        let spoil = "UPDATE relationships SET schedule = '0 0 * * * Gone/Land'";
-        sqlx::query(spoil).execute(&state.writer).await.unwrap();
-        let read = state.relationships(None).await.unwrap();
-        assert_eq!((read.len(), &read[0].schedule), (1, &Schedule::OnRequest));
+        for database in databases().await {
+            let state = database.open().await;
+            state.save_relationship(&relationship(1, "p/v")).await.unwrap();
+            let spoil = "UPDATE relationships SET schedule = '0 0 * * * Gone/Land'";
+            query(spoil).execute(&state.writer).await.unwrap();
+            let read = state.relationships(None).await.unwrap();
+            assert_eq!((read.len(), &read[0].schedule), (1, &Schedule::OnRequest));
+        }
     }
 
     #[tokio::test]
     async fn a_mirror_that_ends_leaves_what_is_to_be_told() {
-        let directory = tempfile::tempdir().unwrap();
-        let state = State::open(&directory.path().join("farside.db")).await.unwrap();
-        let of_pool = PoolRelationships::new(state.clone(), "p");
-        let mut mirror = relationship(1, "p/v");
-        mirror.upstream.overtaken =
-            Some(UpstreamOvertaken { by: "b:q/v".into(), at: Timestamp(9), what: Some("a:p/v".into()) });
-        mirror.upstream.follows = vec![Place { site: [4; 32], volume: "q/v".parse().unwrap() }];
-        mirror.told = true;
-        of_pool.save(&mirror).await.unwrap();
-        assert_eq!(of_pool.relationships().await.unwrap(), vec![mirror.clone()]);
-        let release = Release {
-            relationship: mirror.id.as_bytes().to_vec(),
-            volume: "a/v".into(),
-            destination: "q/r".into(),
-        };
-        let ending = Ending {
-            relationship: mirror.id,
-            peer: mirror.peer,
-            at: Timestamp(3),
-            message: Body::Release(release),
-        };
-        of_pool.end(&ending).await.unwrap();
-        assert_eq!(of_pool.relationships().await.unwrap(), vec![]);
-        assert_eq!(state.endings().await.unwrap(), vec![ending]);
-        state.remove_ending(mirror.id).await.unwrap();
-        assert_eq!(state.endings().await.unwrap(), vec![]);
+        for database in databases().await {
+            let state = database.open().await;
+            let of_pool = PoolRelationships::new(state.clone(), "p");
+            let mut mirror = relationship(1, "p/v");
+            mirror.upstream.overtaken =
+                Some(UpstreamOvertaken { by: "b:q/v".into(), at: Timestamp(9), what: Some("a:p/v".into()) });
+            mirror.upstream.follows = vec![Place { site: [4; 32], volume: "q/v".parse().unwrap() }];
+            mirror.told = true;
+            of_pool.save(&mirror).await.unwrap();
+            assert_eq!(of_pool.relationships().await.unwrap(), vec![mirror.clone()]);
+            let release = Release {
+                relationship: mirror.id.as_bytes().to_vec(),
+                volume: "a/v".into(),
+                destination: "q/r".into(),
+            };
+            let ending = Ending {
+                relationship: mirror.id,
+                peer: mirror.peer,
+                at: Timestamp(3),
+                message: Body::Release(release),
+            };
+            of_pool.end(&ending).await.unwrap();
+            assert_eq!(of_pool.relationships().await.unwrap(), vec![]);
+            assert_eq!(state.endings().await.unwrap(), vec![ending]);
+            state.remove_ending(mirror.id).await.unwrap();
+            assert_eq!(state.endings().await.unwrap(), vec![]);
+        }
     }
 
     #[tokio::test]
     async fn sources_come_back_as_they_were() {
-        let directory = tempfile::tempdir().unwrap();
-        let state = State::open(&directory.path().join("farside.db")).await.unwrap();
-        let (volume, replica) = ("a/v".parse().unwrap(), "b/v".parse().unwrap());
-        let mut source = SourceRelationship::new(Uuid::from_u128(1), PeerId([3; 32]), volume, replica);
-        state.save_source(&source).await.unwrap();
-        source.base = Some(Uuid::from_u128(9));
-        source.since = Some(Timestamp(5));
-        source.overtaken = Some(Overtaken {
-            broken_off_at: None,
-            reported_at: Timestamp(6),
-            snapshot: Some((Uuid::from_u128(4), ContentRoot([9; 16]))),
-            fenced: true,
-            ended: true,
-            beyond: Some("c:r/v".into()),
-            follows: vec![Place { site: [4; 32], volume: "r/v".parse().unwrap() }],
-        });
-        source.released = Some(Released { at: Timestamp(7), why: "it was old".into() });
-        state.save_source(&source).await.unwrap();
-        assert_eq!(state.source_relationships().await.unwrap(), vec![source]);
-        state.remove_source(Uuid::from_u128(1)).await.unwrap();
-        assert_eq!(state.source_relationships().await.unwrap(), vec![]);
+        for database in databases().await {
+            let state = database.open().await;
+            let (volume, replica) = ("a/v".parse().unwrap(), "b/v".parse().unwrap());
+            let mut source = SourceRelationship::new(Uuid::from_u128(1), PeerId([3; 32]), volume, replica);
+            state.save_source(&source).await.unwrap();
+            source.base = Some(Uuid::from_u128(9));
+            source.since = Some(Timestamp(5));
+            source.overtaken = Some(Overtaken {
+                broken_off_at: None,
+                reported_at: Timestamp(6),
+                snapshot: Some((Uuid::from_u128(4), ContentRoot([9; 16]))),
+                fenced: true,
+                ended: true,
+                beyond: Some("c:r/v".into()),
+                follows: vec![Place { site: [4; 32], volume: "r/v".parse().unwrap() }],
+            });
+            source.released = Some(Released { at: Timestamp(7), why: "it was old".into() });
+            state.save_source(&source).await.unwrap();
+            assert_eq!(state.source_relationships().await.unwrap(), vec![source]);
+            state.remove_source(Uuid::from_u128(1)).await.unwrap();
+            assert_eq!(state.source_relationships().await.unwrap(), vec![]);
+        }
     }
 }

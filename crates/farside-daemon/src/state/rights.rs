@@ -4,6 +4,7 @@ use farside_peer::PeerId;
 use uuid::Uuid;
 
 use super::rows::{peer_id, uuid};
+use super::statement::{query, query_as};
 use super::{State, StateError};
 
 /// What of a right was recorded for the way back, when a mirror was made or its roles changed, and no person gave: it ends with
@@ -57,7 +58,7 @@ impl State {
     /// All rights, by peer and volume.
     pub(crate) async fn rights(&self) -> Result<Vec<RightRow>, StateError> {
         type Row = (Vec<u8>, String, Option<Vec<u8>>, bool, bool, i64);
-        let rows: Vec<Row> = sqlx::query_as(
+        let rows: Vec<Row> = query_as(
             "SELECT peer, volume, volume_id, reverse, fence, recorded FROM rights ORDER BY peer, volume",
         )
         .fetch_all(&self.readers)
@@ -82,18 +83,19 @@ impl State {
         taken: &[(PeerId, String)],
         rights: &[RightRow],
     ) -> Result<(), StateError> {
-        let mut transaction = self.writer.begin_with("BEGIN IMMEDIATE").await?;
+        let mut transaction = self.writer.begin().await?;
         for (peer, volume) in taken {
-            sqlx::query("DELETE FROM rights WHERE peer = ? AND volume = ?")
+            query("DELETE FROM rights WHERE peer = $1 AND volume = $2")
                 .bind(peer.0.as_slice())
                 .bind(volume)
-                .execute(&mut *transaction)
+                .execute(&mut transaction)
                 .await?;
         }
         for right in rights {
-            sqlx::query(
-                "INSERT OR REPLACE INTO rights (peer, volume, volume_id, reverse, fence, recorded) \
-                 VALUES (?, ?, ?, ?, ?, ?)",
+            query(
+                "INSERT INTO rights (peer, volume, volume_id, reverse, fence, recorded) \
+                 VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (peer, volume) DO UPDATE SET volume_id = excluded.volume_id, \
+                 reverse = excluded.reverse, fence = excluded.fence, recorded = excluded.recorded",
             )
             .bind(right.peer.0.as_slice())
             .bind(&right.volume)
@@ -101,10 +103,10 @@ impl State {
             .bind(right.reverse)
             .bind(right.fence)
             .bind(right.recorded.number())
-            .execute(&mut *transaction)
+            .execute(&mut transaction)
             .await?;
         }
-        Ok(transaction.commit().await?)
+        transaction.commit().await
     }
 
     /// Takes rights away, all or none. One that is not there is no matter.
@@ -121,34 +123,36 @@ mod tests {
     use farside_platform::Timestamp;
 
     use super::*;
+    use crate::state::test_databases::databases;
 
     #[tokio::test]
     async fn rights_go_with_their_peer() {
-        let directory = tempfile::tempdir().unwrap();
-        let state = State::open(&directory.path().join("farside.db")).await.unwrap();
-        let peer = PeerId([7; 32]);
-        let right = |volume: &str, reverse: bool| RightRow {
-            peer,
-            volume: volume.into(),
-            volume_id: reverse.then(|| Uuid::from_u128(5)),
-            reverse,
-            fence: reverse,
-            recorded: if reverse { Recorded::Right } else { Recorded::Nothing },
-        };
-        assert!(state.allow(&[right("p/v", false)]).await.is_err(), "nobody has this key");
-        let record = PeerRecord {
-            id: peer,
-            name: "n".into(),
-            address: None,
-            link: LinkOptions::default(),
-            added_at: Timestamp(0),
-        };
-        state.pin(record).await.unwrap();
-        state.allow(&[right("p/v", false), right("p/w", false)]).await.unwrap();
-        state.allow(&[right("p/v", true)]).await.unwrap();
-        state.deny(peer, &["p/w".into(), "p/x".into()]).await.unwrap();
-        assert_eq!(state.rights().await.unwrap(), vec![right("p/v", true)]);
-        state.unpin(peer).await.unwrap();
-        assert_eq!(state.rights().await.unwrap(), vec![]);
+        for database in databases().await {
+            let state = database.open().await;
+            let peer = PeerId([7; 32]);
+            let right = |volume: &str, reverse: bool| RightRow {
+                peer,
+                volume: volume.into(),
+                volume_id: reverse.then(|| Uuid::from_u128(5)),
+                reverse,
+                fence: reverse,
+                recorded: if reverse { Recorded::Right } else { Recorded::Nothing },
+            };
+            assert!(state.allow(&[right("p/v", false)]).await.is_err(), "nobody has this key");
+            let record = PeerRecord {
+                id: peer,
+                name: "n".into(),
+                address: None,
+                link: LinkOptions::default(),
+                added_at: Timestamp(0),
+            };
+            state.pin(record).await.unwrap();
+            state.allow(&[right("p/v", false), right("p/w", false)]).await.unwrap();
+            state.allow(&[right("p/v", true)]).await.unwrap();
+            state.deny(peer, &["p/w".into(), "p/x".into()]).await.unwrap();
+            assert_eq!(state.rights().await.unwrap(), vec![right("p/v", true)]);
+            state.unpin(peer).await.unwrap();
+            assert_eq!(state.rights().await.unwrap(), vec![]);
+        }
     }
 }

@@ -4,15 +4,15 @@ use farside_peer::PeerId;
 use farside_platform::Timestamp;
 use uuid::Uuid;
 
-use super::StateError;
+use super::error::StateError;
 
-/// Reads a struct from a row whose columns have the names of its fields. sqlx derives the same, but its macros compile SQLite
-/// and the runtime a second time: a minute of every cold build.
+/// Reads a struct from a row whose columns have the names of its fields. sqlx derives the same, but its macros compile both
+/// databases and the runtime a second time: a minute of every cold build.
 macro_rules! from_row {
     ($row:ident { $($column:ident),* $(,)? }) => {
-        impl sqlx::FromRow<'_, sqlx::sqlite::SqliteRow> for $row {
-            fn from_row(row: &sqlx::sqlite::SqliteRow) -> Result<$row, sqlx::Error> {
-                Ok($row { $($column: sqlx::Row::try_get(row, stringify!($column))?),* })
+        impl crate::state::statement::FromRow for $row {
+            fn from_row(row: &crate::state::statement::Row) -> Result<$row, sqlx::Error> {
+                Ok($row { $($column: row.named(stringify!($column))?),* })
             }
         }
     };

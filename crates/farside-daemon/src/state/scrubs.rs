@@ -1,6 +1,7 @@
 //! The scrub of each pool: where it is, and what it has found.
 
 use super::rows::from_row;
+use super::statement::{query, query_as};
 use super::{State, StateError};
 
 /// A pool's scrub.
@@ -16,12 +17,14 @@ from_row!(ScrubRow { pool, document });
 impl State {
     /// All that are known.
     pub(crate) async fn scrubs(&self) -> Result<Vec<ScrubRow>, StateError> {
-        Ok(sqlx::query_as("SELECT pool, document FROM scrubs").fetch_all(&self.readers).await?)
+        query_as("SELECT pool, document FROM scrubs").fetch_all(&self.readers).await
     }
 
     /// Keeps how far one is.
     pub(crate) async fn keep_scrub(&self, row: &ScrubRow) -> Result<(), StateError> {
-        sqlx::query("INSERT OR REPLACE INTO scrubs (pool, document) VALUES (?, ?)")
+        query(
+            "INSERT INTO scrubs (pool, document) VALUES ($1, $2) ON CONFLICT (pool) DO UPDATE SET document = excluded.document",
+        )
             .bind(&row.pool)
             .bind(&row.document)
             .execute(&self.writer)
@@ -31,7 +34,7 @@ impl State {
 
     /// Forgets it, with its pool.
     pub(crate) async fn forget_scrub(&self, pool: &str) -> Result<(), StateError> {
-        sqlx::query("DELETE FROM scrubs WHERE pool = ?").bind(pool).execute(&self.writer).await?;
+        query("DELETE FROM scrubs WHERE pool = $1").bind(pool).execute(&self.writer).await?;
         Ok(())
     }
 }

@@ -4,6 +4,7 @@ use farside_link::Direction;
 use farside_peer::PeerId;
 
 use super::rows::peer_id;
+use super::statement::{query, query_as, query_scalar};
 use super::{State, StateError};
 
 /// The name of the site's transfer size.
@@ -104,7 +105,7 @@ impl State {
     }
 
     async fn setting(&self, name: &str) -> Result<Option<String>, StateError> {
-        let value = sqlx::query_scalar("SELECT value FROM settings WHERE name = ?")
+        let value = query_scalar("SELECT value FROM settings WHERE name = $1")
             .bind(name)
             .fetch_optional(&self.readers)
             .await?;
@@ -112,7 +113,9 @@ impl State {
     }
 
     async fn set_setting(&self, name: &str, value: &str) -> Result<(), StateError> {
-        sqlx::query("INSERT OR REPLACE INTO settings (name, value) VALUES (?, ?)")
+        query(
+            "INSERT INTO settings (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+        )
             .bind(name)
             .bind(value)
             .execute(&self.writer)
@@ -123,9 +126,7 @@ impl State {
     /// The throttles of the peers, as text.
     pub(crate) async fn peer_throttles(&self) -> Result<Vec<(PeerId, Direction, String)>, StateError> {
         let rows: Vec<(Vec<u8>, Option<String>, Option<String>)> =
-            sqlx::query_as("SELECT id, throttle_in, throttle_out FROM peers")
-                .fetch_all(&self.readers)
-                .await?;
+            query_as("SELECT id, throttle_in, throttle_out FROM peers").fetch_all(&self.readers).await?;
         let mut throttles = Vec::new();
         for (id, inward, outward) in rows {
             let id = peer_id(&id)?;
@@ -143,10 +144,10 @@ impl State {
         rules: &str,
     ) -> Result<(), StateError> {
         let statement = match direction {
-            Direction::In => "UPDATE peers SET throttle_in = ? WHERE id = ?",
-            Direction::Out => "UPDATE peers SET throttle_out = ? WHERE id = ?",
+            Direction::In => "UPDATE peers SET throttle_in = $1 WHERE id = $2",
+            Direction::Out => "UPDATE peers SET throttle_out = $1 WHERE id = $2",
         };
-        sqlx::query(statement).bind(rules).bind(peer.0.as_slice()).execute(&self.writer).await?;
+        query(statement).bind(rules).bind(peer.0.as_slice()).execute(&self.writer).await?;
         Ok(())
     }
 }

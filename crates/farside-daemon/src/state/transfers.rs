@@ -10,6 +10,7 @@ use uuid::Uuid;
 use super::ended_transfers::EndedTransfer;
 use super::log::LOST_LINES;
 use super::rows::nanoseconds;
+use super::statement::{query, query_scalar};
 use super::{State, StateError};
 use crate::convert;
 
@@ -50,25 +51,25 @@ impl State {
         report: &TransferReport,
         record: String,
     ) -> Result<(), StateError> {
-        let mut transaction = self.line_writer.begin_with("BEGIN IMMEDIATE").await?;
-        sqlx::query(
-            "INSERT INTO transfers (relationship, volume, ended_at, record) VALUES (?1, \
-             coalesce((SELECT pool || '/' || volume FROM relationships WHERE id = ?1), ''), ?2, ?3)",
+        let mut transaction = self.line_writer.begin().await?;
+        query(
+            "INSERT INTO transfers (relationship, volume, ended_at, record) VALUES ($1, \
+             coalesce((SELECT pool || '/' || volume FROM relationships WHERE id = $1), ''), $2, $3)",
         )
         .bind(relationship.as_bytes().as_slice())
         .bind(nanoseconds(report.ended_at))
         .bind(record)
-        .execute(&mut *transaction)
+        .execute(&mut transaction)
         .await?;
-        sqlx::query(
-            "DELETE FROM transfers WHERE relationship = ?1 AND sequence <= \
-             (SELECT sequence FROM transfers WHERE relationship = ?1 ORDER BY sequence DESC LIMIT 1 OFFSET ?2)",
+        query(
+            "DELETE FROM transfers WHERE relationship = $1 AND sequence <= \
+             (SELECT sequence FROM transfers WHERE relationship = $1 ORDER BY sequence DESC LIMIT 1 OFFSET $2)",
         )
         .bind(relationship.as_bytes().as_slice())
         .bind(HISTORY_MAX)
-        .execute(&mut *transaction)
+        .execute(&mut transaction)
         .await?;
-        Ok(transaction.commit().await?)
+        transaction.commit().await
     }
 
     /// The newest `limit` of one relationship, newest first.
@@ -77,8 +78,8 @@ impl State {
         relationship: Uuid,
         limit: usize,
     ) -> Result<Vec<TransferReport>, StateError> {
-        let records: Vec<String> = sqlx::query_scalar(
-            "SELECT record FROM transfers WHERE relationship = ? ORDER BY sequence DESC LIMIT ?",
+        let records: Vec<String> = query_scalar(
+            "SELECT record FROM transfers WHERE relationship = $1 ORDER BY sequence DESC LIMIT $2",
         )
         .bind(relationship.as_bytes().as_slice())
         .bind(i64::try_from(limit).unwrap_or(i64::MAX))
@@ -96,11 +97,11 @@ impl State {
     ) -> Result<Vec<TransferRecord>, StateError> {
         // Two statements: one with a choice in it is served by no index.
         let query = match volume {
-            Some(volume) => sqlx::query_scalar(
-                "SELECT record FROM transfers WHERE volume = ? ORDER BY sequence DESC LIMIT ?",
-            )
-            .bind(volume),
-            None => sqlx::query_scalar("SELECT record FROM transfers ORDER BY sequence DESC LIMIT ?"),
+            Some(volume) => {
+                query_scalar("SELECT record FROM transfers WHERE volume = $1 ORDER BY sequence DESC LIMIT $2")
+                    .bind(volume)
+            }
+            None => query_scalar("SELECT record FROM transfers ORDER BY sequence DESC LIMIT $1"),
         };
         let records: Vec<String> = query.bind(limit).fetch_all(&self.readers).await?;
         records.iter().map(|text| parse(text)).collect()
@@ -120,6 +121,7 @@ mod tests {
     use farside_transfer::{Level, Levels, TransferKind, TransferResult};
 
     use super::*;
+    use crate::state::test_databases::databases;
 
     fn report(number: u64) -> TransferReport {
         TransferReport {
@@ -160,15 +162,16 @@ mod tests {
 
     #[tokio::test]
     async fn history_is_kept_newest_first_and_whole() {
-        let directory = tempfile::tempdir().unwrap();
-        let state = State::open(&directory.path().join("farside.db")).await.unwrap();
-        let relationship = Uuid::from_u128(77);
-        for number in 0..3 {
-            state.append_transfer(relationship, &report(number)).await.unwrap();
+        for database in databases().await {
+            let state = database.open().await;
+            let relationship = Uuid::from_u128(77);
+            for number in 0..3 {
+                state.append_transfer(relationship, &report(number)).await.unwrap();
+            }
+            assert_eq!(state.transfers_of(relationship, 2).await.unwrap(), vec![report(2), report(1)]);
+            assert_eq!(state.transfers_of(Uuid::from_u128(78), 2).await.unwrap(), vec![]);
+            let records = state.transfers(None, 10).await.unwrap();
+            assert_eq!(records.iter().map(|r| r.changed_bytes).collect::<Vec<_>>(), [2, 1, 0]);
         }
-        assert_eq!(state.transfers_of(relationship, 2).await.unwrap(), vec![report(2), report(1)]);
-        assert_eq!(state.transfers_of(Uuid::from_u128(78), 2).await.unwrap(), vec![]);
-        let records = state.transfers(None, 10).await.unwrap();
-        assert_eq!(records.iter().map(|r| r.changed_bytes).collect::<Vec<_>>(), [2, 1, 0]);
     }
 }
