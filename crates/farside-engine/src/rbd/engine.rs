@@ -67,6 +67,7 @@ impl Engine for RbdEngine {
     }
 
     fn delete_volume(&self, name: &VolumeName) -> Result<(), EngineError> {
+        self.inner.lately.forget(name);
         self.on(name, |volume, head| volume.delete(head))
     }
 
@@ -85,6 +86,7 @@ impl Engine for RbdEngine {
     fn delete_snapshot(&self, name: &VolumeName, snapshot: Uuid) -> Result<(), EngineError> {
         self.on(name, |volume, head| {
             volume.change("delete the snapshot", |document| document.remove(snapshot))?;
+            self.inner.lately.forget(name);
             // It is deleted; what cannot go now goes another time.
             _ = volume.clear_garbage(head);
             Ok(())
@@ -163,8 +165,8 @@ impl Engine for RbdEngine {
         offset: u64,
         buffer: &mut [u8],
     ) -> Result<(), EngineError> {
-        let (volume, document) = self.locate(name)?;
-        volume.version(&document, snapshot)?.read(&volume, offset, buffer)
+        let (volume, version) = self.locate_version(name, snapshot)?;
+        version.read(&volume, offset, buffer)
     }
 
     fn read_snapshot_ranges(
@@ -174,8 +176,8 @@ impl Engine for RbdEngine {
         ranges: &[(u64, u64)],
         buffer: &mut [u8],
     ) -> Result<(), EngineError> {
-        let (volume, document) = self.locate(name)?;
-        volume.version(&document, snapshot)?.read_ranges(&volume, ranges, buffer)
+        let (volume, version) = self.locate_version(name, snapshot)?;
+        version.read_ranges(&volume, ranges, buffer)
     }
 
     fn open_snapshot(&self, name: &VolumeName, snapshot: Uuid) -> Result<Arc<dyn OpenSnapshot>, EngineError> {
@@ -223,8 +225,8 @@ impl Engine for RbdEngine {
         first: u64,
         count: u64,
     ) -> Result<Vec<Fingerprint>, EngineError> {
-        let (volume, document) = self.locate(name)?;
-        roots::of_blocks(&volume, &volume.version(&document, snapshot)?, first, count)
+        let (volume, version) = self.locate_version(name, snapshot)?;
+        roots::of_blocks(&volume, &version, first, count)
     }
 
     fn abandon_staged(&self, name: &VolumeName) -> Result<usize, EngineError> {

@@ -34,6 +34,7 @@ mod errors;
 pub mod fixture;
 mod head;
 mod held;
+mod lately;
 mod leaves;
 mod opened;
 mod pool;

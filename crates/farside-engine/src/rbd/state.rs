@@ -6,6 +6,7 @@ use std::sync::Arc;
 use parking_lot::{Mutex, RwLock};
 
 use super::held::Head;
+use super::lately::Lately;
 use super::pool::{OpenPool, RbdPool, open};
 use super::readers::Readers;
 use super::steps::Steps;
@@ -25,6 +26,7 @@ pub(super) struct Inner {
     /// What this process has of each image, by (pool, image's id).
     pub(super) heads: Mutex<HashMap<(String, String), SharedHead>>,
     pub(super) readers: Readers,
+    pub(super) lately: Lately,
     pub(super) steps: Steps,
     /// Whose client this is.
     pub(super) site: String,
@@ -49,6 +51,7 @@ impl RbdEngine {
             pools: RwLock::default(),
             heads: Mutex::default(),
             readers: Readers::default(),
+            lately: Lately::default(),
             steps: Steps::default(),
             site: site.to_owned(),
         };
@@ -76,6 +79,7 @@ impl RbdEngine {
     pub fn remove(&self, name: &str) -> bool {
         let is_gone = self.inner.pools.write().remove(name).is_some();
         self.inner.heads.lock().retain(|(pool, _), _| pool != name);
+        self.inner.lately.forget_pool(name);
         self.inner.readers.forget(name);
         is_gone
     }
