@@ -1298,6 +1298,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/site/move-state": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Carries the state into another database, in one transaction while writes wait. The daemon then keeps nothing in the old one any
+         *     more: it is to be restarted with the new address.
+         */
+        post: operations["site_move_state_move_state"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/site/set": {
         parameters: {
             query?: never;
@@ -2424,6 +2444,8 @@ export interface components {
             budgets?: components["schemas"]["BudgetConfiguration"] | null;
             /** @description The data directory. */
             data_dir: string;
+            /** @description Where the state is, without a password; None from a daemon that does not tell. */
+            database?: string | null;
             /** @description Where `/metrics` and `/healthz` are, or `off`. */
             http: string;
             /** @description The log filter. */
@@ -3190,6 +3212,29 @@ export interface components {
          * @enum {string}
          */
         MirrorState: "uninitialized" | "initializing" | "mirrored" | "transferring" | "queued" | "quiesced" | "broken-off";
+        /** @description `POST /site/move-state`: carries the state into another database. */
+        MoveState: {
+            /**
+             * Format: password
+             * @description The password there; without one the daemon asks the file that its `PGPASSFILE` names.
+             */
+            password?: string | null;
+            /**
+             * @description `postgres://USER@HOST[:PORT]/DB`, or `sqlite:` for `farside.db` in the data directory. It must be empty, or what the state
+             *     was moved away from.
+             */
+            to: string;
+        };
+        /** @description A table that was carried. */
+        MovedTable: {
+            /** @description Its name. */
+            name: string;
+            /**
+             * Format: int64
+             * @description Its rows.
+             */
+            rows: number;
+        };
         /** @description How hosts are served over TCP. */
         NbdConfiguration: {
             /** @description The address, or `off`. */
@@ -4926,6 +4971,13 @@ export interface components {
              * @description How long to wait for a lost session, seconds; the daemon's default if absent.
              */
             timeout_seconds?: number | null;
+        };
+        /** @description That the state was moved. The daemon is to be restarted with the new address: until then it refuses what it would have to keep. */
+        StateMoved: {
+            /** @description What was carried. */
+            tables: components["schemas"]["MovedTable"][];
+            /** @description Where it is now: what `database` in `farside.toml` is to be. */
+            to: string;
         };
         /** @description Versions, configuration and the newest log lines of a daemon. */
         Support: {
@@ -8392,6 +8444,39 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Site"];
+                };
+            };
+            /** @description It failed. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorDocument"];
+                };
+            };
+        };
+    };
+    site_move_state_move_state: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["MoveState"];
+            };
+        };
+        responses: {
+            /** @description It is done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StateMoved"];
                 };
             };
             /** @description It failed. */

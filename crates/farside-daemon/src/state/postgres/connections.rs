@@ -31,7 +31,8 @@ const LOCK_WITHIN: Duration = Duration::from_secs(3);
 /// Asking for it included.
 const CLAIM_WITHIN: Duration = Duration::from_secs(8);
 const LOCK_TRIED_EVERY: Duration = Duration::from_millis(100);
-/// After a connection that was not made, nobody waits for another one for so long.
+/// After a connection that was not made, nobody waits for another one for so long, or twice as long as it took to learn that: who
+/// has to do something on the worst day waits once.
 const AWAY_FOR: Duration = Duration::from_secs(1);
 /// Connections that read at the same time.
 const READERS_MAX: usize = 4;
@@ -86,7 +87,7 @@ pub(super) struct Server {
     mark: String,
     /// Whether it has been put there.
     signed: OnceLock<()>,
-    /// Since when, and why, no connection could be made.
+    /// Until when nobody tries, and why no connection could be made.
     away: Mutex<Option<(Instant, String)>>,
 }
 
@@ -124,8 +125,9 @@ impl Server {
     }
 
     async fn connect(&self, purpose: Purpose) -> Result<PgConnection, StateError> {
-        if let Some((since, reason)) = &*self.away.lock()
-            && since.elapsed() < AWAY_FOR
+        let began = Instant::now();
+        if let Some((until, reason)) = &*self.away.lock()
+            && began < *until
         {
             return Err(self.away(reason.clone()));
         }
@@ -151,7 +153,8 @@ impl Server {
             Ok(Err(error)) => said(&error),
             Err(_) => format!("no answer within {} s", CONNECT_WITHIN.as_secs()),
         };
-        if self.away.lock().replace((Instant::now(), why.clone())).is_none() && self.signed.get().is_some() {
+        let until = Instant::now() + AWAY_FOR.max(2 * began.elapsed());
+        if self.away.lock().replace((until, why.clone())).is_none() && self.signed.get().is_some() {
             tracing::error!(
                 address = self.address,
                 reason = why,
