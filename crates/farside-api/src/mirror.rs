@@ -198,6 +198,19 @@ pub struct Mirror {
     /// Beside that: how much may be staged in the pool here now, bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub room_bytes: Option<u64>,
+    /// Beside that: the volume was there with another size, and gets that of its source with the first copy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resized: Option<Resized>,
+}
+
+/// A volume gets another size.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct Resized {
+    /// What it has, bytes.
+    pub from_bytes: u64,
+    /// What it gets, bytes.
+    pub to_bytes: u64,
 }
 
 /// Without the directions that sleep: a volume that was a replica, was broken off, and is a source that others follow now. What is
@@ -516,6 +529,10 @@ pub struct BreakMirror {
     /// The snapshot of the replica that hosts shall find; what is newer stays as a side branch.
     #[serde(default)]
     pub at: Option<String>,
+    /// The moment that the side branch is named by: what one command sets aside of several volumes has one. Of the last hour; now if
+    /// absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub set_aside_at: Option<Timestamp>,
 }
 
 /// `POST /mirrors/POOL/VOL/resync`: the volume becomes, again or for the first time, the replica of a peer's volume,

@@ -57,6 +57,17 @@ fn on_main_line() -> bool {
     true
 }
 
+/// `POST /volumes/POOL/VOL/snapshots/SNAP/rollback`. Without a body: what the volume showed is set aside as of now.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct StartRollback {
+    /// The moment that the side branch is named by: what one command sets aside of several volumes has one. Of the last hour; now if
+    /// absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub set_aside_at: Option<Timestamp>,
+}
+
 /// `POST /volumes/POOL/VOL/snapshots/SNAP/rollback`, as it was done.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]

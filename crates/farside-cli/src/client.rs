@@ -49,6 +49,11 @@ impl Client {
         Ok(Client { http, base: way.base()?, way, site })
     }
 
+    /// The same daemon, asked for the API of a peer. None where it is a peer's already: no more than one lies between.
+    pub fn of_peer(&self, peer: &str) -> Option<Client> {
+        self.site.is_none().then(|| Client { site: Some(peer.to_owned()), ..self.clone() })
+    }
+
     /// `GET` of the resource at `path`.
     pub async fn get<T: DeserializeOwned>(&self, path: &[&str]) -> Result<T, ErrorBody> {
         self.send(Method::GET, self.url(path, &[])?, None::<&()>).await

@@ -121,6 +121,72 @@ fn a_group_is_updated_tried_and_taken_over_as_of_one_moment() {
     check_pool(&pair.root.path().join("q.pool"));
 }
 
+/// The name under which something was set aside of a volume, as the answer has it.
+fn kept<'a>(said: &'a str, volume: &str) -> &'a str {
+    let before = format!("stays as {volume}@");
+    let from = said.find(&before).map(|at| &said[at + before.len()..]);
+    from.unwrap_or_else(|| panic!("{volume}: {said}")).split(';').next().unwrap()
+}
+
+#[test]
+fn what_a_group_sets_aside_has_one_name_and_is_gone_back_to() {
+    let pair = Pair::start();
+    let (a, b) = (&pair.a, &pair.b);
+    for volume in VOLUMES {
+        a.ok(&format!("volume create p/{volume} --size 4M"));
+        a.ok(&format!("peer allow b p/{volume}"));
+        b.ok(&format!("mirror create a:p/{volume} q/{volume} --group shop --keep last=4"));
+    }
+    // Who holds nothing is named, and nothing of it is used.
+    let said = b.fails(4, "mirror break --group shop --plan");
+    assert!(said.contains("group shop: none of its 2 mirrors has a whole copy yet"), "{said}");
+    b.ok("mirror initialize q/data");
+    for command in ["mirror break --group shop --plan", "mirror drill --group shop"] {
+        let said = b.ok(command);
+        assert!(said.contains("q/log is in group shop and holds nothing yet: it is left out"), "{said}");
+    }
+    b.ok("mirror initialize q/log");
+    let alone = b.ok("mirror break q/data --plan");
+    assert!(alone.contains("the other volumes of group shop stay replicas"), "{alone}");
+    for stamp in [2, 3] {
+        write(a, "p", stamp);
+        b.ok("mirror update q/data");
+        eventually("the log is updated with it", || stamps(b, "q") == [stamp; 2]);
+    }
+    let all = b.json("snapshot list q/data");
+    let current = status(b, "q/data")["current_snapshot"].clone();
+    let older = all.as_array().unwrap().iter().rev().find(|s| s["name"] != current).unwrap();
+    let at = older["name"].as_str().unwrap();
+    let said = b.ok(&format!("mirror break --group shop --at {at} --yes"));
+    assert_eq!(stamps(b, "q"), [2, 2]);
+    let newer = kept(&said, "q/data").to_owned();
+    assert_eq!(newer, kept(&said, "q/log"), "{said}");
+
+    // Whoever wants another moment of what is broken off is led to the right command.
+    let said = b.fails(4, &format!("mirror break --group shop --at {newer} --plan"));
+    assert!(said.contains("broken off already"), "{said}");
+    assert!(said.contains(&format!("farside snapshot rollback --group shop --at {newer}")), "{said}");
+    b.ok(&format!("snapshot rollback --group shop --at {newer} --yes"));
+    assert_eq!(stamps(b, "q"), [3, 3]);
+    write(b, "q", 9);
+    let back = b.json(&format!("snapshot rollback --group shop --at {newer} --yes"));
+    let names = [0, 1].map(|at: usize| {
+        let kept_as = back["volumes"][at]["kept_as"].as_str().unwrap();
+        kept_as.split_once('@').unwrap().1.to_owned()
+    });
+    assert_eq!(names[0], names[1], "{back}");
+    b.ok(&format!("snapshot rollback --group shop --at {} --yes", names[0]));
+    assert_eq!(stamps(b, "q"), [9, 9]);
+
+    // A person has broken it off: that is no role change.
+    for command in ["mirror swap --group shop --plan", "mirror swap --group shop --yes"] {
+        let said = b.fails(4, command);
+        for volume in ["q/data", "q/log"] {
+            assert!(said.contains(&format!("{volume} is broken off: it is the original already")), "{said}");
+        }
+    }
+}
+
 #[test]
 fn a_group_turns_round_and_back() {
     let pair = Pair::start();
@@ -132,7 +198,10 @@ fn a_group_turns_round_and_back() {
     let plan = b.json("mirror swap --group shop --plan");
     assert_eq!(plan.as_array().unwrap().len(), 2, "{plan}");
     write(a, "p", 6);
-    b.ok("mirror swap --group shop --yes");
+    let said = b.ok("mirror swap --group shop --yes");
+    assert!(said.contains("farside mirror set p/data --group shop"), "they are in no group there: {said}");
+    let again = b.ok("mirror swap --group shop --yes");
+    assert!(again.contains("the roles have changed already"), "{again}");
     assert_eq!(stamps(b, "q"), [6, 6]);
     write(b, "q", 7);
     for volume in VOLUMES {
@@ -141,7 +210,10 @@ fn a_group_turns_round_and_back() {
     a.ok("mirror update p/log");
     eventually("the former source follows, as a group", || stamps(a, "p") == [7, 7]);
     assert_eq!(moment(a, "p/data"), moment(a, "p/log"));
-    a.ok("mirror swap --group shop --yes");
+    b.ok("peer set a --role operator");
+    let said = a.ok("mirror swap --group shop --yes");
+    assert!(said.contains("b:q/data, b:q/log show one moment since"), "{said}");
+    assert_eq!(moment(b, "q/data"), moment(b, "q/log"));
     write(a, "p", 8);
     eventually("and back", || stamps(b, "q") == [8, 8]);
     // The direction that sleeps at the source is nobody's business now.
@@ -224,6 +296,13 @@ fn a_group_that_nobody_looked_at_since_a_restart_is_taken_over_as_one() {
     }
     assert_eq!(stamps(b, "q"), [3, 3]);
     assert!(shown.ends_with('Z'), "{shown}");
+    // Whoever was removed is told nothing any more.
+    b.ok("peer remove a --yes");
+    let why = status(b, "q/log")["why"].as_str().unwrap().to_owned();
+    assert!(
+        why.contains("is not paired any more") && !why.contains("it is told when there is a session"),
+        "{why}"
+    );
 }
 
 #[test]

@@ -6,6 +6,7 @@
 
 pub(crate) mod destinations;
 mod kept;
+mod one_moment;
 mod recorded_rights;
 mod replaced_peers;
 mod role_changes;
@@ -23,6 +24,7 @@ use farside_mirror::{
 };
 use farside_peer::{Node, PeerId, PeerStatus};
 use farside_platform::{Clock, Randomness, Timestamp};
+use farside_transfer::Phase;
 use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 use uuid::Uuid;
@@ -336,19 +338,21 @@ impl Mirrors {
             )
             .hint(format!("a mirror is steered where its replica is: the same command at {site}"));
         }
-        let Some(first) = replicas.first() else {
+        if replicas.is_empty() {
             return ErrorBody::new(ErrorCode::NotFound, format!("no mirror has {volume} as its destination"))
                 .hint("farside mirror status shows what is there");
-        };
-        let (site, replica) = first.split_once(':').unwrap_or(("the other site", first));
+        }
+        let there = replicas.iter().map(|replica| match replica.split_once(':') {
+            Some((site, replica)) => format!("at {site}, with {replica} in place of {volume}"),
+            None => format!("at its site, with {replica} in place of {volume}"),
+        });
+        let there: Vec<String> = there.collect();
         let which = if replicas.len() == 1 { "its replica is" } else { "its replicas are" };
         ErrorBody::new(
             ErrorCode::Refused,
             format!("{volume} is the source here; {which} {}. Nothing was done", replicas.join(", ")),
         )
-        .hint(format!(
-            "a mirror is steered where its replica is: at {site}, with {replica} in place of {volume}"
-        ))
+        .hint(format!("a mirror is steered where its replica is: {}", there.join("; or ")))
     }
 
     /// All mirrors of both sides, by name: replicas first.
@@ -361,9 +365,22 @@ impl Mirrors {
                 all.push(self.undriven(&relationship));
             }
         }
-        for destination in destinations.values() {
-            let mirrors = destination.mirrors();
-            all.extend(mirrors.iter().map(|mirror| self.document(&mirror.status(), now)));
+        let statuses: Vec<MirrorStatus> = destinations
+            .values()
+            .flat_map(|of_pool| of_pool.mirrors())
+            .map(|mirror| mirror.status())
+            .collect();
+        let without = one_moment::without(&statuses);
+        for status in &statuses {
+            let mut mirror = self.document(status, now);
+            if let Some(without) = without.get(&mirror.id) {
+                mirror.why = mirror
+                    .why
+                    .into_iter()
+                    .chain([without.clone()])
+                    .reduce(|all, more| format!("{all}; {more}"));
+            }
+            all.push(mirror);
         }
         all.sort_by(|a, b| a.name.cmp(&b.name));
         let mut sources = self.sources().await?;
@@ -424,6 +441,8 @@ impl Mirrors {
         let clocks = peer.as_ref().filter(|_| status.state != farside_mirror::State::BrokenOff);
         let clocks = clocks.and_then(peers::clocks_apart);
         let away = away(status, peer.as_ref());
+        let interrupted =
+            interrupted(status, peer.as_ref()).or_else(|| untold_for_good(status, peer.as_ref()));
         api::Mirror {
             // One word from the first moment without its peer to the last, whatever its attempts have come to.
             state: match away {
@@ -431,7 +450,7 @@ impl Mirrors {
                 _ => convert::state(status.state),
             },
             // A reason of before that the transfer goes on in spite of says less than that it stands.
-            why: stands.or(away).or_else(|| why_now(status, peer.as_ref())).or(clocks),
+            why: interrupted.or(stands).or(away).or_else(|| why_now(status, peer.as_ref())).or(clocks),
             lag_seconds: status.lag_seconds(now, source_ahead(peer.as_ref())),
             objective_seconds: status.objective().map(|objective| objective.as_secs_f64()),
             forecast_seconds: status.forecast.and_then(|f| f.lag).map(|lag| lag.as_secs_f64()),
@@ -503,6 +522,7 @@ impl Mirrors {
             kept_as: None,
             first_copy_bytes: None,
             room_bytes: None,
+            resized: None,
         }
     }
 
@@ -615,15 +635,46 @@ fn away(status: &MirrorStatus, peer: Option<&PeerStatus>) -> Option<String> {
     if !is_due || !matches!(status.state, State::Mirrored | State::Queued) {
         return None;
     }
+    Some(format!("{}. The replica is unchanged, and is updated when the session is back", no_session(peer)))
+}
+
+/// Since when there is no session with a peer, and why.
+fn no_session(peer: &PeerStatus) -> String {
     let since = match peer.state.since {
         Some(since) => convert::time(since).strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
         None => "this daemon has started".into(),
     };
     let because = peers::why(peer).map(|why| format!(": {why}")).unwrap_or_default();
-    Some(format!(
-        "no session with {} since {since}{because}. The replica is unchanged, and is updated when the session is back",
-        peer.record.name
-    ))
+    format!("no session with {} since {since}{because}", peer.record.name)
+}
+
+/// That the peer went away while a transfer runs, or while what has arrived waits for the other volumes of its group: they do not
+/// come before the session is back, and whoever looks must not take that for progress.
+fn interrupted(status: &MirrorStatus, peer: Option<&PeerStatus>) -> Option<String> {
+    use farside_mirror::State;
+    let peer = peer.filter(|peer| !peer.state.connected)?;
+    if !matches!(status.state, State::Transferring | State::Initializing) {
+        return None;
+    }
+    let waits = status.progress.as_ref().is_some_and(|progress| progress.phase == Phase::Group);
+    let then = match status.why.as_deref().filter(|_| waits) {
+        Some(waits) => format!("This volume {waits}; its replica is unchanged until then"),
+        None => "What has arrived is kept, the replica is unchanged, and the transfer goes on when the session is back".into(),
+    };
+    Some(format!("{}. {then}", no_session(peer)))
+}
+
+/// That nobody can tell the source of a break any more: its peer was removed here.
+fn untold_for_good(status: &MirrorStatus, peer: Option<&PeerStatus>) -> Option<String> {
+    let is_untold = status.source_heard == Some(farside_mirror::SourceHeard::NotYet) && peer.is_none();
+    let Relationship { source, destination, .. } = &status.relationship;
+    is_untold.then(|| {
+        format!(
+            "the site that it followed is not paired any more: that this mirror was broken off is not told to it, and hosts may be \
+             writing to {source} there. Pair again (if that site has another key by then, farside peer rekey too) and it is told; or \
+             farside mirror delete {destination}"
+        )
+    })
 }
 
 /// Why a direction sleeps, of which `back` is the other one.

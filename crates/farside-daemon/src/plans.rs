@@ -77,8 +77,12 @@ pub(crate) struct RollbackFacts<'a> {
     /// The newest snapshot of the main line.
     pub(crate) newest: Option<&'a str>,
     pub(crate) age_seconds: f64,
-    /// `PEER:POOL/VOL` that mirror it.
-    pub(crate) mirrored_by: &'a [String],
+    /// `PEER:POOL/VOL` that follow it.
+    pub(crate) followed_by: &'a [String],
+    /// `PEER:POOL/VOL` that were broken off from it: hosts went on there.
+    pub(crate) broken_off: &'a [String],
+    /// Why hosts may not write to it, if it is fenced.
+    pub(crate) fence: Option<&'a str>,
 }
 
 pub(crate) fn rollback(facts: &RollbackFacts<'_>) -> Plan {
@@ -95,11 +99,20 @@ pub(crate) fn rollback(facts: &RollbackFacts<'_>) -> Plan {
     if !facts.on_main_line {
         plan.would.push(format!("{snapshot} lies on a side branch, which becomes the main line"));
     }
+    if let Some(why) = facts.fence {
+        plan.would.push(format!("hosts may read it, and not write, as before: {why}"));
+    }
     plan.would.extend(
         facts
-            .mirrored_by
+            .followed_by
             .iter()
             .map(|by| format!("{by} follows at its next update, as with any other change")),
+    );
+    plan.would.extend(
+        facts
+            .broken_off
+            .iter()
+            .map(|by| format!("{by} stays as it is: it was broken off from {volume}, and follows nothing")),
     );
     match (facts.changed_bytes, facts.unsaved_bytes, facts.newest) {
         (Some(0), ..) => {}
@@ -317,6 +330,8 @@ pub(crate) struct BreakFacts<'a> {
     /// When the source's site was last heard, if it is away.
     pub(crate) heard: Option<Heard<'a>>,
     pub(crate) readers: usize,
+    /// The group that it is in.
+    pub(crate) group: Option<&'a str>,
 }
 
 /// A site that is away was last heard.
@@ -376,6 +391,12 @@ pub(crate) fn break_off(facts: &BreakFacts<'_>) -> Plan {
              one: its hosts are stopped then if it was allowed with --fence, and else write on"
         }
     }));
+    if let Some(group) = facts.group {
+        plan.would.push(format!(
+            "the other volumes of group {group} stay replicas, and none of them is updated from then on; farside mirror break --group \
+             {group} takes all of them over at one moment"
+        ));
+    }
     if facts.readers > 0 {
         plan.would.push(format!(
             "NBD connections that read the replica are dropped; {} connections are open",
@@ -544,13 +565,25 @@ pub(crate) fn swap(volume: &VolumeName, source: &str, lag_seconds: Option<f64>) 
 }
 
 /// `mirror delete`.
-pub(crate) fn delete_mirror(
-    volume: &VolumeName,
-    source: &str,
-    broken_off: bool,
-    is_followed: bool,
-    fence: &FenceAfter,
-) -> Plan {
+pub(crate) struct DeleteFacts<'a> {
+    pub(crate) volume: &'a VolumeName,
+    /// `PEER:POOL/VOL`.
+    pub(crate) source: &'a str,
+    /// A version has arrived here.
+    pub(crate) has_copy: bool,
+    /// A person has broken it off, or the roles have changed.
+    pub(crate) is_broken_off: bool,
+    /// The source follows the volume since.
+    pub(crate) is_followed: bool,
+    /// It followed the volume, and was broken off in its turn: the volume is the one that was overtaken.
+    pub(crate) is_overtaken_back: bool,
+    pub(crate) fence: &'a FenceAfter,
+}
+
+pub(crate) fn delete_mirror(facts: &DeleteFacts<'_>) -> Plan {
+    let DeleteFacts { volume, source, fence, .. } = facts;
+    // One that never held anything has overtaken nobody.
+    let broken_off = facts.is_broken_off && facts.has_copy;
     let mut plan = plan(format!("delete mirror {volume}"));
     plan.would.push(match fence {
         FenceAfter::Stays(why) => {
@@ -565,21 +598,30 @@ pub(crate) fn delete_mirror(
         }
         FenceAfter::None => format!("{volume} stays, as a volume that hosts may write to"),
     });
-    if is_followed {
+    if facts.is_followed {
         plan.would.push(format!(
             "{source} goes on following {volume}: nothing is kept any more for the mirror that is deleted"
         ));
         return plan;
     }
-    if broken_off {
+    if facts.is_overtaken_back {
+        plan.would.push(format!(
+            "{volume} stays overtaken by {source}, where hosts went on: only the way back that was kept here ends; farside mirror \
+             status {volume} says what can be done about that"
+        ));
+    } else if broken_off {
         plan.would.push(format!(
             "{source} stays overtaken by this volume, and fenced if that was asked for, until its own administrator \
              decides (there: farside mirror release {of} PEER, or farside mirror resync {of}); if it has not heard of the \
              break yet, it is told at the next session",
-            of = source.split_once(':').map_or(source, |(_, of)| of)
+            of = source.split_once(':').map_or(*source, |(_, of)| of)
         ));
     } else {
         plan.would.push(format!("{source} is told to release the base it keeps, now or at the next session"));
+    }
+    if !facts.has_copy {
+        plan.would.push(format!("no copy of {source} had arrived whole: nothing of it stays here"));
+        return plan;
     }
     plan.would.push(format!(
         "the last base stays here as {volume}@base-TIME, unless a named snapshot holds the same, and so does what other \
@@ -601,10 +643,18 @@ pub(crate) fn release(volume: &VolumeName, peer: &str, replicas: &[String], over
     } else {
         format!("the base kept here for {} is released, and its space comes back", replicas.join(", "))
     });
-    plan.would.push(format!(
-        "no data of {volume} is lost, but the common base is: the next update at {peer} fails, unless a person made a \
-         snapshot that both sides hold"
-    ));
+    // Those that were broken off ask for no update.
+    let is_asked_again = replicas.is_empty() || replicas.iter().any(|replica| !overtaken.contains(replica));
+    plan.would.push(match is_asked_again {
+        true => format!(
+            "no data of {volume} is lost, but the common base is: the next update at {peer} fails, unless a person made a \
+             snapshot that both sides hold"
+        ),
+        false => format!(
+            "no data of {volume} is lost, but the common base is: should one follow the other again, it needs a snapshot that both \
+             sides hold, or farside mirror resync --whole, which compares everything"
+        ),
+    });
     if !overtaken.is_empty() {
         plan.would.push(format!(
             "{volume} is no longer overtaken by {}: its hosts may write, unless another mirror overtook it too, and what hosts \

@@ -367,6 +367,15 @@ impl SnapshotSchedules {
         wanted.map(|entry| entry.document(self.points(entry))).collect()
     }
 
+    /// Those of which the last snapshot went wrong: the volume by which it is known, and why.
+    pub(crate) fn failing(&self) -> Vec<(String, String)> {
+        let entries = self.entries.lock();
+        entries
+            .values()
+            .filter_map(|entry| Some((entry.kept.name.clone(), entry.kept.why.clone()?)))
+            .collect()
+    }
+
     fn points(&self, entry: &Entry) -> Option<u64> {
         let pool = self.pools.get(&entry.pool).ok()?;
         Some(entry.volumes().map(|volume| kept(&pool, volume).len() as u64).sum())

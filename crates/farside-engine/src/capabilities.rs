@@ -10,6 +10,7 @@
 
 use farside_format::Fingerprint;
 use farside_format::fingerprint::{BLOCKS_MAX, FAN_OUT, TOP_LEVEL, span};
+use farside_platform::Timestamp;
 use uuid::Uuid;
 
 use crate::error::EngineError;
@@ -31,7 +32,7 @@ pub trait Branches {
     fn fork(&self, volume: &VolumeName, snapshot: Uuid) -> Result<Option<Uuid>, EngineError>;
     /// One durable record: the volume's head becomes a fresh child of `snapshot`, whatever branch it is on, and the
     /// volume's size that of the snapshot. If it showed what neither the new line nor a person's snapshot
-    /// has, written by hosts or published by a mirror, that stays as a side branch `rescue-…`, which is returned. With
+    /// has, written by hosts or published by a mirror, that stays as a side branch `rescue-…` of `moment`, or of now, which is returned. With
     /// `record` the replica record is set in the same journal record. Refused while a writer has the volume open; readers
     /// of a replica keep what they opened.
     fn move_main(
@@ -39,6 +40,7 @@ pub trait Branches {
         volume: &VolumeName,
         snapshot: Uuid,
         record: Option<ReplicaRecord>,
+        moment: Option<Timestamp>,
     ) -> Result<Option<SnapshotInfo>, EngineError>;
     /// The same for a mirror: refused unless the volume is the replica of `relationship`, not broken off, in the very moment of the
     /// change.

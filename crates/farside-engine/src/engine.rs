@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use farside_format::{ContentRoot, Fingerprint};
+use farside_platform::Timestamp;
 use uuid::Uuid;
 
 use crate::capabilities::{Branches, KnownData, Subtrees, Together};
@@ -47,13 +48,15 @@ pub trait Engine: Send + Sync + 'static {
     /// Makes a snapshot a person's, durably, whoever it was taken for: from now on only a person removes it.
     fn make_user_snapshot(&self, volume: &VolumeName, snapshot: Uuid) -> Result<(), EngineError>;
     /// Gives a snapshot to another owner, and the name `stem` with the moment, in one durable record: what a mirror leaves to a
-    /// person is then not named as if a mirror kept it. Answers what it is now.
+    /// person is then not named as if a mirror kept it. The moment is `moment` where one is given: what one command sets aside of
+    /// several volumes has one. Answers what it is now.
     fn hand_over(
         &self,
         volume: &VolumeName,
         snapshot: Uuid,
         owner: SnapshotOwner,
         stem: &str,
+        moment: Option<Timestamp>,
     ) -> Result<SnapshotInfo, EngineError>;
     /// The content root of a snapshot; computed on first asking if need be. From metadata, if there is metadata that can be
     /// trusted: else everything is read once, and the root kept.

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use farside_format::{ContentRoot, Fingerprint};
+use farside_platform::Timestamp;
 use uuid::Uuid;
 
 use crate::capabilities::{Branches, KnownData, Subtrees, Together};
@@ -93,8 +94,9 @@ impl Engine for Engines {
         snapshot: Uuid,
         owner: SnapshotOwner,
         stem: &str,
+        moment: Option<Timestamp>,
     ) -> Result<SnapshotInfo, EngineError> {
-        self.of(&volume.pool)?.hand_over(volume, snapshot, owner, stem)
+        self.of(&volume.pool)?.hand_over(volume, snapshot, owner, stem, moment)
     }
 
     fn content_root(&self, volume: &VolumeName, snapshot: Uuid) -> Result<ContentRoot, EngineError> {

@@ -57,7 +57,7 @@ fn a_replica_goes_back_to_a_snapshot_and_is_broken_off_in_one_record() {
         source: "q/db".into(),
         broken_off: true,
     };
-    let refused = engine_a.move_main(&volume, base, Some(record.clone()));
+    let refused = engine_a.move_main(&volume, base, Some(record.clone()), None);
     assert!(matches!(refused, Err(EngineError::Refused(_))), "a host writes");
     drop(host);
     // A mirror that this volume is not the replica of takes nothing from it, whatever it looked at before.
@@ -71,7 +71,8 @@ fn a_replica_goes_back_to_a_snapshot_and_is_broken_off_in_one_record() {
         let refused = engine_a.move_replica(&volume, base, mirror);
         assert!(matches!(refused, Err(EngineError::Refused(_))), "{refused:?}");
     }
-    let rescued = engine_a.move_main(&volume, base, Some(record.clone())).expect("moved").expect("a rescue");
+    let rescued =
+        engine_a.move_main(&volume, base, Some(record.clone()), None).expect("moved").expect("a rescue");
     // Durable when it returned.
     drop(pool);
     let engine_b = engine(Pool::open(Arc::new(disk.image()), options(2)).expect("it opens"));

@@ -11,5 +11,5 @@ mod upstream;
 
 pub use endings::Endings;
 pub use plans::{PlanPoint, RoleChangePlan};
-pub use service::{Destination, DestinationParts, NewMirror};
+pub use service::{Destination, DestinationParts, MadeMirror, NewMirror};
 pub use swap::SwapReport;

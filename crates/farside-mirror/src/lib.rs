@@ -43,7 +43,7 @@ pub mod store;
 
 pub use budgets::Budgets;
 pub use destination::{
-    Destination, DestinationParts, Endings, NewMirror, PlanPoint, RoleChangePlan, SwapReport,
+    Destination, DestinationParts, Endings, MadeMirror, NewMirror, PlanPoint, RoleChangePlan, SwapReport,
 };
 pub use error::MirrorError;
 pub use links::Links;

@@ -196,6 +196,13 @@ impl Ticker {
         }
     }
 
+    /// What is due has just been begun by somebody else: an interval counts from `now`. Timetables and objectives go on as they do.
+    pub fn begun_by_others(&mut self, now: ClockReading) {
+        if let Schedule::Every(every) = &self.schedule {
+            self.due = Due::Monotonic(now.monotonic.saturating_add(*every));
+        }
+    }
+
     /// How long to sleep before the next look; none if there will be no tick.
     pub fn wait(&self, now: ClockReading) -> Option<Duration> {
         match self.due {
@@ -292,6 +299,30 @@ mod tests {
         assert!(ticker.poll(at(58.0)) && !ticker.poll(at(58.0)));
         assert_eq!(ticker.wait(at(58.0)), Some(Duration::from_secs(5)));
         assert!(ticker.poll(at(63.0)));
+    }
+
+    #[test]
+    fn members_of_a_group_are_updated_once_in_an_interval() {
+        let every = || Schedule::Every(Duration::from_secs(10));
+        // Set four seconds apart; whoever is due has all of them updated.
+        let mut members = [Ticker::new(every(), at(0.0), false), Ticker::new(every(), at(4.0), false)];
+        let mut updates = Vec::new();
+        for tenth in 0..400 {
+            let now = at(f64::from(tenth) / 10.0);
+            for due in 0..members.len() {
+                if members[due].poll(now) {
+                    updates.push(tenth / 10);
+                    members.iter_mut().enumerate().filter(|(of, _)| *of != due).for_each(|(_, other)| {
+                        other.begun_by_others(now);
+                    });
+                }
+            }
+        }
+        assert_eq!(updates, [10, 20, 30]);
+        let mut noon = Ticker::new(Schedule::cron("0 12 * * *", "UTC").unwrap(), at(0.0), false);
+        let before = noon.wait(at(1.0));
+        noon.begun_by_others(at(1.0));
+        assert_eq!(noon.wait(at(1.0)), before, "a timetable goes on");
     }
 
     #[test]

@@ -76,7 +76,7 @@ impl Pool {
             }
             // Last of the snapshots: begun anew, this finds no other that is the newest.
             if let Some(newest) = newest {
-                self.hand_over(name, newest, None, LEFT_BASE)?;
+                self.hand_over(name, newest, None, LEFT_BASE, None)?;
             }
             if let Some(replica) = &volume.replica {
                 tracing::info!(pool = %self.id(), volume = name, source = replica.source, "the copy's mirror has ended");

@@ -19,7 +19,7 @@ impl Pool {
     /// size included. With `record` the replica record changes in the same journal record. Durable when it returns.
     ///
     /// If the old head showed what no snapshot keeps, written by hosts or published by a mirror, it stays as a side branch, `rescue-` and the moment, which is
-    /// returned. Snapshots newer than `snapshot` stay too; but one that was taken for a mirror goes when the mirror needs it
+    /// returned. The moment is `moment` where one is given: what one command sets aside of several volumes has one. Snapshots newer than `snapshot` stay too; but one that was taken for a mirror goes when the mirror needs it
     /// no more, so it keeps nothing.
     ///
     /// # Errors
@@ -29,8 +29,9 @@ impl Pool {
         volume: &str,
         snapshot: Uuid,
         record: Option<ReplicaStatus>,
+        moment: Option<Timestamp>,
     ) -> Result<Option<SnapshotStatus>> {
-        self.move_main_while(volume, snapshot, record, |_| Ok(()))
+        self.move_main_while(volume, snapshot, record, moment, |_| Ok(()))
     }
 
     /// The same for a mirror, whose replica the volume must be in the moment of the change: what is under way when a mirror is
@@ -44,7 +45,7 @@ impl Pool {
         snapshot: Uuid,
         relationship: Uuid,
     ) -> Result<Option<SnapshotStatus>> {
-        self.move_main_while(volume, snapshot, None, |found| refuse_unless_replica(found, relationship))
+        self.move_main_while(volume, snapshot, None, None, |found| refuse_unless_replica(found, relationship))
     }
 
     fn move_main_while(
@@ -52,11 +53,12 @@ impl Pool {
         volume: &str,
         snapshot: Uuid,
         record: Option<ReplicaStatus>,
+        moment: Option<Timestamp>,
         check: impl Fn(&Volume) -> Result<()>,
     ) -> Result<Option<SnapshotStatus>> {
         self.release(self.reserve(0, SpaceClass::Metadata)?);
         let rescue_uuid = Uuid::from_bytes(self.options.randomness.uuid_bytes());
-        let now = self.options.clock.now();
+        let now = moment.unwrap_or_else(|| self.options.clock.now());
         let is_rescued = self.change(|state| {
             let found = find_volume(state, volume)?;
             check(found)?;
@@ -133,7 +135,7 @@ impl Pool {
     }
 
     /// Gives a snapshot to another owner (`None`: a person), whoever it was taken for, and the name `stem` with the moment, as
-    /// rescued versions have it. One record.
+    /// rescued versions have it: `moment`, or now. One record.
     ///
     /// # Errors
     /// There is no such volume, or no such snapshot of it.
@@ -143,8 +145,9 @@ impl Pool {
         snapshot: Uuid,
         relationship: Option<Uuid>,
         stem: &str,
+        moment: Option<Timestamp>,
     ) -> Result<SnapshotStatus> {
-        let now = self.options.clock.now();
+        let now = moment.unwrap_or_else(|| self.options.clock.now());
         self.change(|state| {
             let version = find_snapshot_by_uuid(state, volume, snapshot)?;
             let mut described = version.snapshot.clone().unwrap_or_default();

@@ -393,7 +393,7 @@ impl Run {
         let chosen = self.rng.random_range(0..volume.snapshots.len());
         let (uuid, stamps) = volume.snapshots.iter().nth(chosen).expect("as many");
         let record = ReplicaStatus { broken_off: true, ..volume.record.clone().expect("picked so") };
-        self.pool.move_main(&name, *uuid, Some(record.clone())).expect("moved");
+        self.pool.move_main(&name, *uuid, Some(record.clone()), None).expect("moved");
         volume.head = stamps.clone();
         volume.record = Some(record);
         self.find_rescued(&name);

@@ -73,7 +73,7 @@ fn a_replica_that_nobody_wrote_leaves_no_rescue_even_when_what_it_shows_was_dele
     assert_eq!(names, ["c1", "c3"]);
     pool.delete_snapshot("v", third).expect("it can go");
     pool.reap_all().expect("reaped");
-    assert!(pool.move_main("v", first, None).expect("moved").is_none());
+    assert!(pool.move_main("v", first, None, None).expect("moved").is_none());
     assert!(is_clean(&disk));
 }
 
@@ -90,7 +90,7 @@ fn writes_that_were_only_in_a_deleted_snapshot_are_rescued() {
         if is_reaped {
             pool.reap_all().expect("reaped");
         }
-        let rescued = pool.move_main("v", first, None).expect("moved").expect("a rescue");
+        let rescued = pool.move_main("v", first, None, None).expect("moved").expect("a rescue");
         pool.reap_all().expect("reaped");
         let kept = pool.open_snapshot("v", &rescued.name).expect("a side branch opens");
         assert!(stamp_at(&kept, 1) == content(1) && stamp_at(&kept, 2) == content(2));
@@ -114,7 +114,7 @@ fn writes_that_only_a_mirrors_snapshot_beside_the_new_line_has_are_rescued() {
     write(&pool, "v", 2, 2);
     let update = taken_for_mirror("update", 2);
     // Unwritten since. The mirror that took the newer one lets it go once the volume stands on the older.
-    let rescued = pool.move_main("v", base, None).expect("moved").expect("a rescue");
+    let rescued = pool.move_main("v", base, None, None).expect("moved").expect("a rescue");
     pool.unpin_snapshot("v", update, mirror).expect("unpinned");
     pool.delete_snapshot("v", update).expect("it can go");
     pool.reap_all().expect("reaped");
@@ -137,18 +137,18 @@ fn moving_is_refused_under_a_writer_and_leaves_readers_of_a_replica_what_they_op
     let first = snapshot(&pool, "v", "first", 1);
     write(&pool, "v", 1, 2);
     let writer = pool.open_volume("v").expect("it opens");
-    let refused = pool.move_main("v", first, record(true)).expect_err("somebody writes");
+    let refused = pool.move_main("v", first, record(true), None).expect_err("somebody writes");
     assert!(
         matches!(&refused, StoreError::Refused(why) if why.contains("disconnect its clients")),
         "{refused}"
     );
     assert!(pool.volume("v").expect("there").replica.is_none(), "nothing was changed");
     drop(writer);
-    let missing = pool.move_main("v", Uuid::from_u128(99), None).expect_err("no such snapshot");
+    let missing = pool.move_main("v", Uuid::from_u128(99), None, None).expect_err("no such snapshot");
     assert!(matches!(missing, StoreError::NotFound(_)), "{missing}");
     pool.set_replica("v", record(false)).expect("a replica");
     let reader = pool.open_volume("v").expect("it opens");
-    let rescued = pool.move_main("v", first, record(true)).expect("moved").expect("a rescue");
+    let rescued = pool.move_main("v", first, record(true), None).expect("moved").expect("a rescue");
     assert!(pool.volume("v").expect("there").replica.expect("a record").broken_off);
     write(&pool, "v", 1, 3);
     pool.consistency_point().expect("a point");
@@ -171,7 +171,7 @@ fn going_back_and_forth_between_branches_takes_back_each_size() {
     let large = snapshot(&pool, "v", "large", 2);
     for round in 0..4u64 {
         let (target, size) = if round.is_multiple_of(2) { (small, 128) } else { (large, 40_000) };
-        pool.move_main("v", target, None).expect("moved");
+        pool.move_main("v", target, None, None).expect("moved");
         assert_eq!(pool.volume("v").expect("there").size_bytes, size * BLOCK);
         let lines: Vec<bool> =
             [small, large].map(|s| pool.snapshot("v", s).expect("there").on_main_line).into();
@@ -217,7 +217,7 @@ fn a_walk_over_a_volume_that_is_written_reads_nothing_that_was_used_again() {
             (0..120).for_each(|i| write(&pool, "v", scattered(round % 3, i), round * 1000 + i));
             if round.is_multiple_of(4) {
                 // Under a walk, but not in the way of anybody.
-                let rescued = pool.move_main("v", first, None).expect("moved").expect("it was written");
+                let rescued = pool.move_main("v", first, None, None).expect("moved").expect("it was written");
                 pool.delete_snapshot("v", rescued.uuid).expect("it can go");
             }
             pool.reap_step_within(200).expect("a step");
@@ -283,7 +283,8 @@ fn what_a_mirror_published_is_kept_when_the_main_line_leaves_it() {
     };
     let first = publish("first", 1, None);
     let second = publish("second", 2, Some(first));
-    let rescued = pool.move_main("v", first, None).expect("moved").expect("the mirror may delete its own");
+    let rescued =
+        pool.move_main("v", first, None, None).expect("moved").expect("the mirror may delete its own");
     pool.delete_snapshot("v", second).expect("as the mirror does");
     let handle = pool.open_snapshot("v", &rescued.name).expect("it opens");
     let mut found = vec![0; BLOCK as usize];

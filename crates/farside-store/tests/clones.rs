@@ -149,7 +149,7 @@ impl Run {
             23 => {
                 let Some(key) = self.picked_snapshot() else { return };
                 let uuid = self.pool.snapshot_named(&key.0, &key.1).expect("it is there").uuid;
-                let rescued = self.pool.move_main(&key.0, uuid, None).expect("moved");
+                let rescued = self.pool.move_main(&key.0, uuid, None, None).expect("moved");
                 let before = self.heads.insert(key.0.clone(), self.snapshots[&key].clone()).expect("known");
                 if let Some(rescued) = rescued {
                     self.snapshots.insert((key.0, rescued.name), before);
@@ -316,7 +316,7 @@ fn what_cannot_be_cloned_is_refused_and_nothing_is_made() {
     // A clone's own snapshots are its own: those of its origin are not found by its name.
     pool.clone_snapshot("v", "s", "first").expect("a clone");
     assert!(not_found(pool.clone_snapshot("first", "s", "c")));
-    assert!(pool.move_main("first", uuid, None).is_err(), "nor can it be rolled back to one");
+    assert!(pool.move_main("first", uuid, None, None).is_err(), "nor can it be rolled back to one");
     pool.delete_snapshot("v", uuid).expect("deleted");
     assert!(not_found(pool.clone_snapshot("v", "s", "c")));
     let names: Vec<String> = pool.volumes().into_iter().map(|v| v.name).collect();

@@ -213,7 +213,7 @@ fn a_pass_goes_on_after_a_crash_and_knows_a_head_that_was_replaced() {
     // A rollback shows what a snapshot has: all of it is new.
     let snapshots = pool.create_snapshots(&[("w".into(), new_snapshot("s", 1))]).expect("a snapshot");
     write(&pool, "w", 0, 1..=3);
-    pool.move_main("w", snapshots[0].uuid, None).expect("rolled back");
+    pool.move_main("w", snapshots[0].uuid, None, None).expect("rolled back");
     assert!(pool.dedup_has_work(among[1], &last));
     let figures = finish(pool.begin_dedup(among[1], &among, Some(last), index).expect("it begins")).0;
     assert_eq!((figures.scanned_blocks, figures.shared_blocks), (800, 0));

@@ -177,7 +177,7 @@ fn history(disk: &SimulatedDisk) {
     write(&archive, (1 << 34) - 1, 5);
     let monday = pool.snapshot_named("replica", "one").expect("it is there").uuid;
     let record = ReplicaStatus { broken_off: true, ..replica_record() };
-    pool.move_main("replica", monday, Some(record)).expect("moved");
+    pool.move_main("replica", monday, Some(record), None).expect("moved");
     let staged = pool.staged("replica").expect("a list").pop().expect("the one that was left");
     staged.retarget(Uuid::from_u128(8)).expect("retargeted");
     staged.resize(20 * BLOCK).expect("a staged version resized");
@@ -221,7 +221,8 @@ fn branches(pool: &Arc<Pool>) {
     replica.write(0, &block(5000)).expect("a write");
     drop(replica);
     let one = pool.snapshot_named("replica", "one").expect("it is there").uuid;
-    let rescued = pool.move_main("replica", one, Some(replica_record())).expect("moved").expect("a rescue");
+    let rescued =
+        pool.move_main("replica", one, Some(replica_record()), None).expect("moved").expect("a rescue");
     assert!(!rescued.on_main_line);
     let staged = pool.stage("replica", Some(one), 10 * BLOCK, staged_for(7)).expect("staged");
     staged.write(5 * BLOCK, &block(5005)).expect("a staged write");

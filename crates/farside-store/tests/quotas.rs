@@ -124,7 +124,7 @@ fn what_a_volume_occupies_is_what_the_checker_finds() {
                 }
                 19 if !snapshots.is_empty() => {
                     let base = snapshots[random.random_range(0..snapshots.len())].uuid;
-                    pool.move_main(&name, base, None).expect("moved");
+                    pool.move_main(&name, base, None, None).expect("moved");
                 }
                 20 => while pool.reap_step_within(1).expect("a step") && random.random_range(0..4) > 0 {},
                 _ => {

@@ -138,7 +138,7 @@ pub fn leave_bases(
     let mut left = Vec::new();
     for (_, base) in all.iter().enumerate().filter(|(at, s)| is_left(*at, s)) {
         if base.owner != SnapshotOwner::Person && !is_a_persons_too(engine, volume, base)? {
-            left.push(engine.hand_over(volume, base.uuid, SnapshotOwner::Person, LEFT_BASE)?);
+            left.push(engine.hand_over(volume, base.uuid, SnapshotOwner::Person, LEFT_BASE, None)?);
         }
     }
     Ok(left)

@@ -7,6 +7,7 @@
 use farside_engine::{
     Engine, EngineError, ReplicaRecord, SnapshotInfo, SnapshotOwner, SnapshotSpec, StagedFor, VolumeName,
 };
+use farside_platform::Timestamp;
 use uuid::Uuid;
 
 use crate::bases::free_name;
@@ -30,20 +31,22 @@ pub struct Back {
     pub rescued: Option<SnapshotInfo>,
 }
 
-/// Has the volume show `snapshot`. What it showed that neither the new line nor a person's snapshot has stays.
+/// Has the volume show `snapshot`. What it showed that neither the new line nor a person's snapshot has stays, as a side branch of
+/// `moment` where one is given and the engine has branches: that of the command that does the same to other volumes.
 pub fn go_back(
     engine: &dyn Engine,
     volume: &VolumeName,
     snapshot: Uuid,
     going: GoingBack,
+    moment: Option<Timestamp>,
 ) -> Result<Back, EngineError> {
     let Some(branches) = engine.branches(&volume.pool) else {
         return show_anew(engine, volume, snapshot, going);
     };
     let rescued = match going {
-        GoingBack::OfPerson => branches.move_main(volume, snapshot, None)?,
+        GoingBack::OfPerson => branches.move_main(volume, snapshot, None, moment)?,
         GoingBack::OfMirror(relationship) => branches.move_replica(volume, snapshot, relationship)?,
-        GoingBack::BrokenOff(record) => branches.move_main(volume, snapshot, Some(record))?,
+        GoingBack::BrokenOff(record) => branches.move_main(volume, snapshot, Some(record), moment)?,
     };
     Ok(Back { shown: snapshot, rescued })
 }

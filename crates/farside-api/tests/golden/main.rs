@@ -94,6 +94,6 @@ fn a_request_with_a_misspelt_field_is_refused() {
     assert!(serde_json::from_value::<CreateVolume>(json!({"name": "p/v", "size": 4096})).is_err());
     assert!(serde_json::from_value::<SetMirror>(json!({"evry_seconds": 1.0})).is_err());
     assert!(serde_json::from_value::<BreakMirror>(json!({"At": "monday"})).is_err());
-    assert_eq!(serde_json::from_value::<BreakMirror>(json!({})).unwrap(), BreakMirror { at: None });
+    assert_eq!(serde_json::from_value::<BreakMirror>(json!({})).unwrap(), BreakMirror::default());
     assert!(serde_json::from_value::<ResyncMirror>(json!({"form": "a:p/v"})).is_err());
 }

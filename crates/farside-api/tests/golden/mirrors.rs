@@ -48,6 +48,7 @@ fn mirror_status() {
             kept_as: None,
             first_copy_bytes: None,
             room_bytes: None,
+            resized: None,
         }],
         json!([{
             "id": ID, "name": "q/r", "role": "destination", "source": "a:p/v", "destination": "q/r",

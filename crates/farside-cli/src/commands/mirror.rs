@@ -11,7 +11,7 @@ mod levels;
 use farside_api::{
     BreakMirror, CreateMirror, ErrorBody, ErrorCode, LogLine, Mirror, MirrorDestination, MirrorState,
     Operation, OperationKind, OperationState, RequestedBy, ResyncMirror, Role, SetMirror, SourceHeard,
-    StartTransfer, TransferRecord, TransferResult, awake,
+    StartTransfer, TransferKind, TransferRecord, TransferResult, awake,
 };
 use reqwest::Method;
 
@@ -51,7 +51,8 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
             present::show(&context, there, &mirror, &format!("the mirror of {of}"), |m| {
                 let updates = m.schedule.as_ref().map(|s| format!(", updated {s}")).unwrap_or_default();
                 let next = format!("next: farside mirror initialize {}\n", m.name);
-                format!("{} mirrors {}{updates}\n{}{next}", m.name, m.source, answers::first_copy(m))
+                let (resized, first_copy) = (answers::resized(m), answers::first_copy(m));
+                format!("{} mirrors {}{updates}\n{resized}{first_copy}{next}", m.name, m.source)
             });
         }
         Verb::Import(import) => import::run(&context, import).await?,
@@ -140,7 +141,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
             let is_plan = destructive.plan;
             start(&context, "resync", &transfer, &request, destructive).await?;
             if !is_plan && !context.json {
-                advise_schedule(&context, &transfer.volume).await;
+                advise_settings(&context, &transfer.volume).await;
             }
         }
         Verb::Swap { group: Some(group), timeout, destructive, .. } => {
@@ -160,7 +161,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
         Verb::Break { volume: Some(volume), at, destructive, .. } => {
             let at = at.map(|at| at.of(&volume)).transpose();
             let at = at.map_err(|why| ErrorBody::new(ErrorCode::WrongUsage, why))?;
-            let request = BreakMirror { at };
+            let request = BreakMirror { at, set_aside_at: None };
             let request = DestructiveRequest {
                 method: Method::POST,
                 path: &path(&volume, "break"),
@@ -318,14 +319,37 @@ async fn until_at_rest(context: &Context, name: &str) -> Result<(), ErrorBody> {
                 ErrorCode::Failed,
                 record.reason.clone().unwrap_or_else(|| format!("the transfer to {name} did not end well")),
             )),
-            _ => {
-                context.show(mirror, |m| {
-                    let holds = or_dash(m.current_snapshot.clone(), |snapshot| snapshot);
-                    format!("{} holds {holds}\n", m.name)
-                });
+            Some(record) => {
+                // The daemon that it was asked of is not there any more: what it came to has the same form.
+                context.show(&as_operation(name, record), outcome);
                 Ok(())
             }
+            None => Err(ErrorBody::new(
+                ErrorCode::Failed,
+                format!("what was under way for {} has ended, and left no record", mirror.name),
+            )),
         };
+    }
+}
+
+/// A transfer that nobody has asked this daemon for, as if somebody had.
+fn as_operation(volume: &str, record: &TransferRecord) -> Operation {
+    Operation {
+        id: record.id,
+        kind: match record.kind {
+            TransferKind::Initialize => OperationKind::Initialize,
+            TransferKind::Update => OperationKind::Update,
+            TransferKind::Resync => OperationKind::Resync,
+        },
+        phase: None,
+        volume: volume.to_owned(),
+        state: OperationState::Done,
+        started_at: record.started_at,
+        ended_at: Some(record.ended_at),
+        transfer: None,
+        session_lost_seconds: None,
+        record: Some(record.clone()),
+        error: None,
     }
 }
 
@@ -396,14 +420,20 @@ fn path<'a>(volume: &'a VolumeName, verb: &'a str) -> [&'a str; 4] {
     ["mirrors", &volume.pool, &volume.volume, verb]
 }
 
-/// A volume that follows another one only when asked is rarely what was meant after a failover.
-async fn advise_schedule(context: &Context, volume: &VolumeName) {
+/// A volume that follows another one only when asked, or keeps one point, is rarely what was meant after a failover.
+async fn advise_settings(context: &Context, volume: &VolumeName) {
     let name = volume.to_string();
     // It is done; what cannot be asked any more is only advice.
     let Ok(mirrors) = context.client.get_with::<Vec<Mirror>>(&["mirrors"], &[("volume", &name)]).await else {
         return;
     };
     let follower = mirrors.iter().find(|m| m.role == Role::Destination);
+    // What the site that it was a replica of kept is not known here.
+    if follower.is_some_and(|m| m.retention.is_none()) {
+        print(&format!(
+            "{name} keeps only its newest point; farside mirror set {name} --keep last=10,daily=7 keeps more\n"
+        ));
+    }
     if follower.is_some_and(|m| m.schedule.is_none()) {
         print(&format!(
             "{name} has no schedule: it is updated only when you ask; farside mirror set {name} --every 10s gives it one\n"

@@ -54,6 +54,8 @@ pub(crate) struct Seen {
     pub(crate) delayed: Vec<Delayed>,
     /// Volumes here that live on as sources while a replica of theirs was broken off.
     pub(crate) overtaken: Vec<OvertakenSeen>,
+    /// Timetables of snapshots of which the last went wrong: the volume, and why.
+    pub(crate) failing_snapshots: Vec<(String, String)>,
     /// The site meets nobody on purpose: what depends on peers stays as it is.
     pub(crate) is_isolated: bool,
 }
@@ -76,6 +78,8 @@ pub(crate) struct DrivenSeen {
     pub(crate) source: String,
     /// There is no session with that peer.
     pub(crate) is_peer_away: bool,
+    /// It was removed here: there will be none by itself.
+    pub(crate) is_peer_removed: bool,
     /// It was broken off, and its source has not heard that.
     pub(crate) is_source_unaware: bool,
     /// What stands in its way.
@@ -105,6 +109,8 @@ pub(crate) struct OvertakenSeen {
     pub(crate) beyond: Option<String>,
     /// The mirror was deleted there since.
     pub(crate) ended: bool,
+    /// What this site is called.
+    pub(crate) site: String,
 }
 
 /// How late a mirror may be by its schedule.
@@ -224,6 +230,9 @@ impl Conditions {
         let mut things = BTreeSet::new();
         for delayed in seen.delayed.iter().filter(|delayed| things.insert(&delayed.thing)) {
             of_delayed(delayed, &mut found);
+        }
+        for (volume, why) in &seen.failing_snapshots {
+            of_failing_snapshots(volume, why, &mut found);
         }
         found.0
     }
@@ -428,9 +437,24 @@ fn of_delayed(delayed: &Delayed, found: &mut Found) {
     );
 }
 
+/// The last snapshot of a timetable was not taken, or not as it should be.
+fn of_failing_snapshots(volume: &str, why: &str, found: &mut Found) {
+    found.holds(
+        Kind::SnapshotsFailing,
+        volume,
+        format!("snapshots of {volume} by timetable go wrong: {why}"),
+        format!(
+            "see to the hook, or to what is in its way; the next snapshot tries it again. farside snapshot schedule {volume} shows the \
+             timetable"
+        ),
+    );
+}
+
 /// A source whose replica was broken off lives on.
 fn of_overtaken(overtaken: &OvertakenSeen, found: &mut Found) {
-    let OvertakenSeen { name, peer, replica, beyond, ended } = overtaken;
+    let OvertakenSeen { name, peer, replica, beyond, ended, site } = overtaken;
+    // Without a mirror nothing there says what it would follow.
+    let from_here = if *ended { format!(" --from {site}:{name}") } else { String::new() };
     let went_on = match (beyond, ended) {
         (Some(beyond), _) => {
             format!("{beyond}, beyond the replica {replica} at {peer}, was broken off")
@@ -452,7 +476,7 @@ fn of_overtaken(overtaken: &OvertakenSeen, found: &mut Found) {
             None => format!(
                 "decide which of the two goes on, and stop the hosts of the other; farside mirror status {name} says how far they \
                  differ. To have {name} follow: farside mirror resync {name} --from {peer}:{replica}. To have the other follow: \
-                 farside mirror resync {replica} at {peer}. To keep both: farside mirror release {name} {peer}"
+                 farside mirror resync {replica}{from_here} at {peer}. To keep both: farside mirror release {name} {peer}"
             ),
         },
     );
@@ -470,11 +494,17 @@ fn of_break(name: &str, mirror: &DrivenSeen, is_isolated: bool, found: &mut Foun
             format!(
                 "{name} was broken off, and {peer} has not heard of it: hosts may be writing here and to {peer}:{source}"
             ),
-            format!(
-                "see to it that no host writes to {source} at {peer}; it is told as soon as there is a session (farside peer status \
-                 {peer}). Then, to mirror the other way: farside mirror resync there. If that site is lost for good: farside mirror \
-                 delete {name} ends the mirror, and the volume stays"
-            ),
+            match mirror.is_peer_removed {
+                false => format!(
+                    "see to it that no host writes to {source} at {peer}; it is told as soon as there is a session (farside peer status \
+                     {peer}). Then, to mirror the other way: farside mirror resync there. If that site is lost for good: farside mirror \
+                     delete {name} ends the mirror, and the volume stays"
+                ),
+                true => format!(
+                    "see to it that no host writes to {source} there; that site is not paired any more, so it is told only once both \
+                     are paired again. If it is lost for good: farside mirror delete {name} ends the mirror, and the volume stays"
+                ),
+            },
         );
     }
 }

@@ -29,13 +29,15 @@ pub(crate) enum Kind {
     DestructiveDelayed,
     /// A replica was broken off, and hosts may write to it and to its source.
     TwoOriginals,
+    /// A timetable's snapshot was not taken, or not as it should be: its hook has failed, or an application may still be frozen.
+    SnapshotsFailing,
     /// A person tries the ways on which alarms go out. Never in the book.
     Test,
 }
 
 impl Kind {
     /// Every kind that is raised by itself.
-    pub(crate) const ALL: [Kind; 12] = [
+    pub(crate) const ALL: [Kind; 13] = [
         Kind::ObjectiveBroken,
         Kind::ObjectiveAtRisk,
         Kind::NoProgress,
@@ -48,6 +50,7 @@ impl Kind {
         Kind::Ransomware,
         Kind::DestructiveDelayed,
         Kind::TwoOriginals,
+        Kind::SnapshotsFailing,
     ];
 
     /// Its name in JSON, log, metrics and manual.
@@ -65,6 +68,7 @@ impl Kind {
             Kind::Ransomware => "ransomware",
             Kind::DestructiveDelayed => "destructive-delayed",
             Kind::TwoOriginals => "two-originals",
+            Kind::SnapshotsFailing => "snapshots-failing",
             Kind::Test => "test",
         }
     }
@@ -89,6 +93,7 @@ impl Kind {
             | Kind::ClockWrong
             | Kind::PoolNearlyFull
             | Kind::DestructiveDelayed
+            | Kind::SnapshotsFailing
             | Kind::Test => AlarmSeverity::Warning,
         }
     }

@@ -52,6 +52,7 @@ pub(super) async fn look(
         peers: site.node.peers().iter().map(peer).collect(),
         delayed: site.delays.list(),
         overtaken: overtaken(site, &statuses),
+        failing_snapshots: site.snapshot_schedules.failing(),
         is_isolated: site.configuration.isolated,
     }
 }
@@ -129,6 +130,7 @@ fn overtaken(site: &Site, statuses: &[MirrorStatus]) -> Vec<OvertakenSeen> {
             replica: source.destination.to_string(),
             beyond: overtaken.beyond,
             ended: overtaken.ended,
+            site: site.document.name.clone(),
         })
     };
     overtaken.into_iter().filter_map(seen).collect()
@@ -141,6 +143,7 @@ fn mirror(site: &Site, histories: &Histories, status: &MirrorStatus, now: Timest
     let peer = site.node.peer(of.peer);
     let driven = DrivenSeen {
         state: status.state,
+        is_peer_removed: peer.is_none(),
         is_peer_away: !peer.is_some_and(|peer| peer.state.connected),
         peer: peers::name_of(&site.node, of.peer),
         source: of.source.to_string(),

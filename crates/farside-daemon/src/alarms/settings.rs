@@ -139,7 +139,8 @@ impl AlarmsConfig {
             // It must have been silent for minutes to be gone again: what was said of it is not left standing while it answers.
             Kind::PeerGone => (Duration::ZERO, Duration::ZERO),
             // It is so or not.
-            Kind::DestructiveDelayed => (Duration::ZERO, Duration::ZERO),
+            // What went wrong is known at once, and that it is right only with the next snapshot.
+            Kind::DestructiveDelayed | Kind::SnapshotsFailing => (Duration::ZERO, Duration::ZERO),
             // A person ends it.
             Kind::Ransomware => (Duration::ZERO, Duration::ZERO),
         };

@@ -18,7 +18,7 @@ use utoipa_axum::routes;
 use super::error::{Body, BodyOrDefault, Query};
 use super::handler::{Routes, Shared};
 use super::mirrors::patience;
-use super::plan::{Answered, Outcome, PLAN_PATIENCE, Planned};
+use super::plan::{Answered, Outcome, PLAN_PATIENCE, Planned, set_aside_at};
 use super::volumes::{count, name_of, parse};
 use crate::convert;
 use crate::failure::Failure;
@@ -48,6 +48,7 @@ async fn break_off(
     BodyOrDefault(request): BodyOrDefault<BreakMirror>,
 ) -> Answered<Mirror> {
     let name = name_of(pool, volume)?;
+    let set_aside_at = set_aside_at(&site, request.set_aside_at)?;
     let mirror = site.mirrors.awake(&name)?;
     let before = site.mirrors.document(&mirror.status(), site.clock.now());
     if planned.plan && before.state == MirrorState::BrokenOff {
@@ -105,10 +106,11 @@ async fn break_off(
             arrived_bytes: running.map(|progress| progress.done_bytes),
             heard,
             readers: site.exports.connections_to(&name).readers,
+            group: before.group.as_deref(),
         };
         return Ok(Outcome::Plan(plans::break_off(&facts)));
     }
-    let kept_as = mirror.break_and_name(at.as_ref().map(|at| at.uuid)).await?;
+    let kept_as = mirror.break_and_name(at.as_ref().map(|at| at.uuid), set_aside_at).await?;
     site.exports.drop_replica_connections(&name);
     tracing::warn!(replica = %name, source = before.source, at = request.at, "mirror broken off");
     let (status, now) = (mirror.status(), site.clock.now());

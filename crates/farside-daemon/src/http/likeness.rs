@@ -75,6 +75,8 @@ pub(super) struct WantedMirror<'a> {
     pub(super) retention: Option<&'a Retention>,
     pub(super) group: Option<&'a str>,
     pub(super) options: Option<&'a MirrorOptions>,
+    /// Whether the source's site may mirror the replica back, if it shall not.
+    pub(super) unwanted_reverse: Option<bool>,
 }
 
 /// A mirror that is there, and one that was asked for. `name_of` says what a peer is called.
@@ -105,7 +107,13 @@ pub(super) fn mirror(
         compared.push(("its use of the link", "as asked for".into(), "another".into()));
     }
     let name = &there.destination;
-    let hint = format!("farside mirror set {name} changes all but the source");
+    let mut hint = format!("farside mirror set {name} changes all but the source");
+    if let Some(is_given) = wanted.unwanted_reverse {
+        let said = |is_given: bool| if is_given { "given" } else { "withheld" }.to_owned();
+        compared.push(("the right of its source's site to the way back", said(false), said(is_given)));
+        hint +=
+            &format!(" and the way back, which farside peer deny {} {name} takes away", name_of(there.peer));
+    }
     differing(&format!("the mirror of {name}"), hint, compared)
 }
 
@@ -122,7 +130,8 @@ pub(super) fn broken_off(there: &Mirror, is_original: bool) -> ErrorBody {
         false => (
             format!("it is broken off from {source}, and hosts may write to {name}"),
             format!(
-                "farside mirror resync {name} makes it follow again; farside mirror status {name} says how it stands"
+                "farside mirror resync {name} makes it follow again, from what both hold; farside mirror delete {name} ends the mirror \
+                 (the volume stays as it is); farside mirror status {name} says how it stands"
             ),
         ),
     };
@@ -142,17 +151,23 @@ mod tests {
         let (ours, theirs): (VolumeName, VolumeName) = ("q/v".parse().unwrap(), "p/v".parse().unwrap());
         let schedule = "every 10s".parse::<Schedule>().unwrap();
         let there = Relationship::new(Uuid::nil(), PeerId([1; 32]), theirs, ours, schedule);
-        let wanted = WantedMirror {
+        let wanted = || WantedMirror {
             peer: PeerId([1; 32]),
             source: "p/v".into(),
             schedule: None,
             retention: None,
             group: None,
             options: None,
+            unwanted_reverse: None,
         };
         let name_of = |peer: PeerId| format!("site{}", peer.0[0]);
-        mirror(&there, &wanted, name_of).unwrap();
-        let other = WantedMirror { peer: PeerId([2; 32]), group: Some("shop"), ..wanted };
+        mirror(&there, &wanted(), name_of).unwrap();
+        mirror(&there, &WantedMirror { unwanted_reverse: Some(false), ..wanted() }, name_of).unwrap();
+        let given = WantedMirror { unwanted_reverse: Some(true), ..wanted() };
+        let refused = mirror(&there, &given, name_of).unwrap_err();
+        assert!(refused.message.contains("way back is given, and not withheld"), "{}", refused.message);
+        assert!(refused.hint.is_some_and(|hint| hint.contains("farside peer deny site1 q/v")));
+        let other = WantedMirror { peer: PeerId([2; 32]), group: Some("shop"), ..wanted() };
         let refused = mirror(&there, &other, name_of).unwrap_err();
         assert_eq!(refused.code, ErrorCode::Exists);
         assert!(

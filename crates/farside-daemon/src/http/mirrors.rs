@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::{Path, State};
 use farside_api::{
     CreateMirror, ErrorBody, ErrorCode, Mirror, MirrorDestination, MirrorState, Operation, OperationKind,
-    Plan, Role, SetMirror, SetMirrorLink, StartTransfer, TransferRecord, Uuid,
+    Plan, Resized, Role, SetMirror, SetMirrorLink, StartTransfer, TransferRecord, Uuid,
 };
 use farside_engine::VolumeName;
 use farside_link::{Priority, Window};
@@ -28,7 +28,7 @@ use crate::failure::Failure;
 use crate::mirrors::destinations::Holder;
 use crate::operations::{PATIENCE_DEFAULT, Subject};
 use crate::peers;
-use crate::plans;
+use crate::plans::{self, DeleteFacts};
 use crate::schedules;
 use crate::site::Site;
 use crate::throttles;
@@ -166,6 +166,7 @@ async fn create(State(site): Shared, Body(request): Body<CreateMirror>) -> Answe
             retention: retention.as_ref(),
             group: group.as_ref().map(|group| group.as_deref().unwrap_or_default()),
             options: options.as_ref(),
+            unwanted_reverse: request.no_reverse.then(|| site.rights.right(peer, &destination).is_some()),
         };
         likeness::mirror(&there.relationship, &wanted, |peer| peers::name_of(&site.node, peer))?;
         let document = site.mirrors.document(&there, site.clock.now());
@@ -199,11 +200,17 @@ async fn create(State(site): Shared, Body(request): Body<CreateMirror>) -> Answe
         group,
         allow_reverse: !request.no_reverse,
     };
-    let (made, first_copy_bytes) = mirrors.make(wanted, CREATE_PATIENCE).await?;
+    // One that is there has this size until its first copy.
+    let (engine, of) = (site.pools.engine(), destination.clone());
+    let before = site.blocking.run(move || Ok::<_, ErrorBody>(engine.volume(&of).ok())).await?;
+    let made = mirrors.make(wanted, CREATE_PATIENCE).await?;
+    let (made, first_copy_bytes, size_bytes) = (made.mirror, made.first_copy_bytes, made.size_bytes);
+    let resized = before.map(|before| before.size_bytes).zip(size_bytes).filter(|(from, to)| from != to);
+    let resized = resized.map(|(from_bytes, to_bytes)| Resized { from_bytes, to_bytes });
     tracing::info!(replica = %destination, source = request.source, "mirror created");
     let room_bytes = site.mirrors.staging_room(&destination).await;
     let document = site.mirrors.document(&made.status(), site.clock.now());
-    Ok(Json(Mirror { first_copy_bytes, room_bytes, ..document }))
+    Ok(Json(Mirror { first_copy_bytes, room_bytes, resized, ..document }))
 }
 
 type OneMirror = Path<(String, String)>;
@@ -515,14 +522,16 @@ async fn delete(
         let broken_off = before.state == MirrorState::BrokenOff;
         let is_followed = broken_off && site.mirrors.is_followed_by(&name, &before.source);
         let fence = site.mirrors.fence_after(&name);
-        return Ok(Outcome::Plan(plans::delete_mirror(
-            &name,
-            &before.source,
-            // One that never held anything has overtaken nobody.
-            broken_off && before.current_snapshot.is_some(),
+        let is_overtaken_back = broken_off && site.mirrors.broken_off_from(&name).contains(&before.source);
+        return Ok(Outcome::Plan(plans::delete_mirror(&DeleteFacts {
+            volume: &name,
+            source: &before.source,
+            has_copy: before.current_snapshot.is_some(),
+            is_broken_off: broken_off,
             is_followed,
-            &fence,
-        )));
+            is_overtaken_back,
+            fence: &fence,
+        })));
     }
     let deleted = site.mirrors.destination(&name.pool)?.delete(&name).await;
     // A deletion that failed later on may have made the volume writable already.

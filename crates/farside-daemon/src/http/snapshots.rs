@@ -11,7 +11,7 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use farside_api::{
     CreateSnapshots, Difference, DifferenceKind, ErrorBody, ErrorCode, HoldSnapshot, MadeBy, Plan, Rename,
-    Rollback, Snapshot, Uuid,
+    Rollback, Snapshot, StartRollback, Uuid,
 };
 use farside_engine::{VolumeName, is_label};
 use farside_mirror::rescues;
@@ -26,11 +26,11 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::error::{ApiError, Body, Query};
+use super::error::{ApiError, Body, BodyOrDefault, Query};
 use super::handler::{Answer, Routes, Shared};
 use super::images;
 use super::page::{Page, Wanted};
-use super::plan::{Answered, Outcome, Planned};
+use super::plan::{Answered, Outcome, Planned, set_aside_at};
 use super::volumes::{clones_of, count, name_of, parse};
 use crate::convert;
 use crate::failure::Failure;
@@ -569,13 +569,16 @@ async fn is_floor(site: &Site, found: &Found) -> Result<bool, ErrorBody> {
     post,
     path = "/volumes/{pool}/{volume}/snapshots/{snapshot}/rollback",
     params(Planned),
+    request_body = Option<StartRollback>,
     responses((status = 200, body = Outcome<Rollback>))
 )]
 async fn rollback(
     State(site): Shared,
     Path(path): OneSnapshot,
     Query(planned): Query<Planned>,
+    BodyOrDefault(request): BodyOrDefault<StartRollback>,
 ) -> Answered<Rollback> {
+    let set_aside_at = set_aside_at(&site, request.set_aside_at)?;
     let found = find(&site, path).await?;
     let (volume, name) = (found.volume.clone(), found.status.name.clone());
     let before = found.pool.volume(&volume.volume)?;
@@ -602,7 +605,8 @@ async fn rollback(
     }
     site.exports.drop_fenced_readers(&volume).await;
     let (engine, of, uuid) = (site.pools.engine(), volume.clone(), found.status.uuid);
-    let moved = site.blocking.run(move || go_back(&*engine, &of, uuid, GoingBack::OfPerson)).await;
+    let moved =
+        site.blocking.run(move || go_back(&*engine, &of, uuid, GoingBack::OfPerson, set_aside_at)).await;
     let back = moved.map_err(|error| match plans::busy(&volume, &site.exports.writers(&volume)) {
         // A host was faster.
         Some(reason) if error.code == ErrorCode::Refused => ErrorBody::new(ErrorCode::Refused, reason),
@@ -672,7 +676,9 @@ async fn plan_rollback(
         unsaved_bytes: unsaved,
         newest,
         age_seconds: site.clock.now().seconds_since(status.created_at),
-        mirrored_by: &site.mirrors.mirrored_by(volume),
+        followed_by: &site.mirrors.followed_by(volume),
+        broken_off: &site.mirrors.broken_off_from(volume),
+        fence: site.exports.fenced(volume).as_deref(),
     }))
 }
 

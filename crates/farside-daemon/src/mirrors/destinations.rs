@@ -319,8 +319,27 @@ impl Mirrors {
 
     /// Who mirrors `volume`: `PEER:POOL/VOL`.
     pub(crate) fn mirrored_by(&self, volume: &VolumeName) -> Vec<String> {
+        self.mirrored_by_where(volume, |_| true)
+    }
+
+    /// Those of them, by `PEER:POOL/VOL`, that bring its changes: what was broken off follows nothing.
+    pub(crate) fn followed_by(&self, volume: &VolumeName) -> Vec<String> {
+        self.mirrored_by_where(volume, |r| !has_gone_on(r))
+    }
+
+    /// Those at which hosts went on.
+    pub(crate) fn broken_off_from(&self, volume: &VolumeName) -> Vec<String> {
+        self.mirrored_by_where(volume, has_gone_on)
+    }
+
+    fn mirrored_by_where(
+        &self,
+        volume: &VolumeName,
+        is_wanted: impl Fn(&SourceRelationship) -> bool,
+    ) -> Vec<String> {
         let of_volume = self.parts.source.destinations().into_iter().filter(|r| r.source == *volume);
-        of_volume.map(|r| format!("{}:{}", peers::name_of(&self.parts.node, r.peer), r.destination)).collect()
+        let wanted = of_volume.filter(is_wanted);
+        wanted.map(|r| format!("{}:{}", peers::name_of(&self.parts.node, r.peer), r.destination)).collect()
     }
 
     /// Whether `name`, `PEER:POOL/VOL`, follows the volume and hosts have not gone on there.
@@ -510,6 +529,11 @@ fn named(engine: &dyn Engine, volume: &VolumeName, uuid: Uuid) -> Option<(Uuid, 
     Some((uuid, snapshot.name, root.to_string()))
 }
 
+/// Whether hosts went on at the destination itself; one beyond which they did follows as before.
+fn has_gone_on(relationship: &SourceRelationship) -> bool {
+    relationship.overtaken.as_ref().is_some_and(|overtaken| overtaken.beyond.is_none())
+}
+
 /// Whether `other` is a later mirror by the same peer into a volume of the same name: a volume has one, so the earlier is over.
 fn is_newer_sibling(other: &SourceRelationship, than: &SourceRelationship) -> bool {
     let is_same =
@@ -579,5 +603,6 @@ fn source(held: api::MirrorDestination) -> api::Mirror {
         kept_as: None,
         first_copy_bytes: None,
         room_bytes: None,
+        resized: None,
     }
 }

@@ -39,7 +39,9 @@ fn rollback_facts<'a>(volume: &'a VolumeName, by: &'a [String]) -> RollbackFacts
         unsaved_bytes: Some(4096),
         newest: Some("tuesday"),
         age_seconds: 90.0,
-        mirrored_by: by,
+        followed_by: by,
+        broken_off: &[],
+        fence: None,
     }
 }
 
@@ -69,6 +71,22 @@ fn a_rollback_loses_nothing() {
          would: monday lies on a side branch, which becomes the main line
          lost: Some(0) Some(0) Some(0.0)
          kept: p/db@tuesday; it opens read-only over NBD under that name, and farside snapshot rollback goes back to it
+         kept: Some(3) Some(12288) Some(90.0)",
+    );
+    let overtaken = RollbackFacts {
+        followed_by: &[],
+        broken_off: &by,
+        fence: Some("it is fenced: b has overtaken it"),
+        ..rollback_facts(&volume, &[])
+    };
+    golden(
+        &rollback(&overtaken),
+        "roll p/db back to monday
+         would: hosts find p/db as it was at 2026-11-16T03:00:00Z, when monday was taken
+         would: hosts may read it, and not write, as before: it is fenced: b has overtaken it
+         would: b:q/db stays as it is: it was broken off from p/db, and follows nothing
+         lost: Some(0) Some(0) Some(0.0)
+         kept: a side branch p/db@rescue-TIME (its name is printed when it is done); it opens read-only over NBD under that name, and farside snapshot rollback goes back to it
          kept: Some(3) Some(12288) Some(90.0)",
     );
     let same = RollbackFacts { changed_bytes: Some(0), ..rollback_facts(&volume, &[]) };
@@ -149,6 +167,7 @@ fn a_break_shows_what_never_arrived_and_what_becomes_a_side_branch() {
         arrived_bytes: None,
         heard: None,
         readers: 0,
+        group: None,
     };
     golden(
         &break_off(&BreakFacts { readers: 2, arrived_bytes: Some(7), ..facts() }),
@@ -236,10 +255,22 @@ fn resync_and_swap_lose_nothing() {
     );
 }
 
+fn delete_facts<'a>(volume: &'a VolumeName, fence: &'a FenceAfter) -> DeleteFacts<'a> {
+    DeleteFacts {
+        volume,
+        source: "a:p/v",
+        has_copy: true,
+        is_broken_off: false,
+        is_followed: false,
+        is_overtaken_back: false,
+        fence,
+    }
+}
+
 #[test]
 fn what_ends_relationships_loses_no_data() {
     golden(
-        &delete_mirror(&volume(), "a:p/v", false, false, &FenceAfter::None),
+        &delete_mirror(&delete_facts(&volume(), &FenceAfter::None)),
         "delete mirror p/db
          would: p/db stays, as a volume that hosts may write to
          would: a:p/v is told to release the base it keeps, now or at the next session
@@ -248,17 +279,28 @@ fn what_ends_relationships_loses_no_data() {
          lost: Some(0) Some(0) Some(0.0)",
     );
     golden(
-        &delete_mirror(&volume(), "a:p/v", true, true, &FenceAfter::None),
+        &delete_mirror(&DeleteFacts {
+            is_broken_off: true,
+            is_followed: true,
+            ..delete_facts(&volume(), &FenceAfter::None)
+        }),
         "delete mirror p/db
          would: p/db stays as it is; hosts may write to it, and it is part of no mirror any more
          would: a:p/v goes on following p/db: nothing is kept any more for the mirror that is deleted
          lost: Some(0) Some(0) Some(0.0)",
     );
-    let broken_off = delete_mirror(&volume(), "a:p/v", true, false, &FenceAfter::None);
+    let (volume_here, none) = (volume(), FenceAfter::None);
+    let facts = || DeleteFacts { is_broken_off: true, ..delete_facts(&volume_here, &none) };
+    let broken_off = delete_mirror(&facts());
     assert!(
         broken_off.would[1].contains("a:p/v stays overtaken")
             && broken_off.would[1].contains("release p/v PEER")
     );
+    let back = delete_mirror(&DeleteFacts { is_overtaken_back: true, ..facts() });
+    assert!(back.would[1].starts_with("p/db stays overtaken by a:p/v"), "{}", shown(&back));
+    assert!(!shown(&back).contains("a:p/v stays overtaken"), "{}", shown(&back));
+    let empty = delete_mirror(&DeleteFacts { has_copy: false, ..delete_facts(&volume_here, &none) });
+    assert!(!shown(&empty).contains("base-TIME"), "{}", shown(&empty));
     golden(
         &release(&volume(), "b", &[String::from("b:q/db")], &[]),
         "release p/db from b
@@ -269,6 +311,7 @@ fn what_ends_relationships_loses_no_data() {
     let by = [String::from("b:q/db")];
     let ends = release(&volume(), "b", &by, &by);
     assert!(ends.would[2].contains("p/db is no longer overtaken by b:q/db"), "{ends:?}");
+    assert!(!shown(&ends).contains("next update at b fails"), "it was broken off: {ends:?}");
     let facts = RemoveFacts {
         peer: "b",
         key: "0123abcd",
@@ -361,7 +404,10 @@ fn no_plan_promises_writes_that_a_fence_refuses() {
     let why = "it is fenced: c has overtaken it";
     let may_write = |plan: &Plan| plan.would.iter().any(|line| line.contains("hosts may write to"));
     for broken_off in [false, true] {
-        let plan = |fence| delete_mirror(&volume, "a:p/db", broken_off, false, &fence);
+        let plan = |fence| {
+            let facts = delete_facts(&volume, &fence);
+            delete_mirror(&DeleteFacts { source: "a:p/db", is_broken_off: broken_off, ..facts })
+        };
         let stays = plan(FenceAfter::Stays(why.into()));
         assert!(!may_write(&stays) && stays.would[0].contains(why), "{}", shown(&stays));
         assert!(may_write(&plan(FenceAfter::None)));
@@ -378,6 +424,7 @@ fn no_plan_promises_writes_that_a_fence_refuses() {
             arrived_bytes: None,
             heard: None,
             readers: 0,
+            group: None,
         })
     };
     let stays = plan(FenceAfter::Stays(why.into()));

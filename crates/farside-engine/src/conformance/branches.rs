@@ -18,7 +18,7 @@ pub fn a_volume_goes_back_and_keeps_what_it_showed<F: Fixture>() {
     world.resize(80);
     world.write(70, 2, 3);
     let own = world.live.clone();
-    let rescued = branches.move_main(&world.volume, first, Some(record(MIRROR, true))).unwrap();
+    let rescued = branches.move_main(&world.volume, first, Some(record(MIRROR, true)), None).unwrap();
     let rescued = rescued.expect("hosts had written");
     assert_eq!(rescued.owner, SnapshotOwner::Person);
     assert!(world.shown() == held && world.line() == ["first"]);
@@ -33,12 +33,12 @@ pub fn a_volume_goes_back_and_keeps_what_it_showed<F: Fixture>() {
     assert!(all.iter().any(|s| s.uuid == second) && all.iter().any(|s| s.uuid == rescued.uuid));
     assert_eq!(engine.changed_since(&world.volume, first).unwrap(), ChangedBytes::default());
     // To another branch: nothing was written since, so nothing is set aside.
-    assert!(branches.move_main(&world.volume, second, None).unwrap().is_none());
+    assert!(branches.move_main(&world.volume, second, None, None).unwrap().is_none());
     assert!(world.shown() == newer && world.line() == ["first", "second"]);
     assert_eq!(engine.replica_record(&world.volume).unwrap(), Some(record(MIRROR, true)), "as it was");
     world.fixture.host_writes(&world.volume, 0, &bytes(1, 9)).unwrap();
     let absent = super::world::spec("", 9).uuid;
-    let refused = branches.move_main(&world.volume, absent, None);
+    let refused = branches.move_main(&world.volume, absent, None, None);
     assert!(matches!(refused, Err(EngineError::NotFound { .. })), "{refused:?}");
 }
 
@@ -52,7 +52,7 @@ pub fn a_branch_says_where_it_left_the_line<F: Fixture>() {
         world.snapshot(&format!("s{number}"), number).uuid
     };
     let [first, second, third] = [1, 2, 3].map(&mut take);
-    branches.move_main(&super::world::name("v"), first, None).unwrap();
+    branches.move_main(&super::world::name("v"), first, None, None).unwrap();
     let fourth = take(4);
     let fork = |of| branches.fork(&world.volume, of).unwrap();
     assert_eq!((fork(third), fork(second)), (Some(first), Some(first)), "side branches");

@@ -256,7 +256,7 @@ pub fn changes_of_snapshots_survive_whole<F: Fixture>() {
         world.engine.make_user_snapshot(&world.volume, snapshot)
     });
     survives("hand over", Before::Durable, taken, |world| {
-        world.engine.hand_over(&world.volume, snapshot, SnapshotOwner::Person, "rescue").map(drop)
+        world.engine.hand_over(&world.volume, snapshot, SnapshotOwner::Person, "rescue", None).map(drop)
     });
 }
 
@@ -308,7 +308,7 @@ pub fn publications_survive_whole<F: Fixture>() {
         };
         survives("go back and break off", Before::Durable, own, |world| {
             let branches = world.engine.branches(&world.volume.pool).unwrap();
-            branches.move_main(&world.volume, mirrors("", 1).uuid, Some(record(OTHER, true))).map(drop)
+            branches.move_main(&world.volume, mirrors("", 1).uuid, Some(record(OTHER, true)), None).map(drop)
         });
         let follows = |world: &mut World<F>| {
             own(world);

@@ -31,7 +31,7 @@ pub fn whoever_lost_the_storage_changes_nothing<F: Fixture>() {
     fails("unpin", engine.unpin(volume, base, MIRROR));
     fails("delete snapshot", engine.delete_snapshot(volume, base));
     fails("give", engine.make_user_snapshot(volume, base));
-    fails("hand over", engine.hand_over(volume, base, SnapshotOwner::Person, "kept").map(drop));
+    fails("hand over", engine.hand_over(volume, base, SnapshotOwner::Person, "kept", None).map(drop));
     fails("record", engine.set_replica_record(volume, Some(record(MIRROR, true))));
     fails("stage", engine.stage(&other, None, at(8), staged_for(4)).map(drop));
     fails("write", staged.write(0, &bytes(4, 9)).and_then(|()| staged.checkpoint()));
@@ -44,7 +44,7 @@ pub fn whoever_lost_the_storage_changes_nothing<F: Fixture>() {
     let written = world.fixture.host_writes(&other, at(2), &bytes(2, 9));
     fails("host's write", written.and_then(|()| world.fixture.host_flushes(&other)));
     if let Some(branches) = engine.branches(&volume.pool) {
-        fails("move", branches.move_main(volume, base, None).map(drop));
+        fails("move", branches.move_main(volume, base, None, None).map(drop));
     }
     if let Some(together) = engine.together(&volume.pool) {
         fails("take together", together.take_snapshots(&[(volume.clone(), spec("s", 5))]).map(drop));

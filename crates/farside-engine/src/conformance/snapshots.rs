@@ -133,10 +133,10 @@ pub fn a_snapshot_changes_hands<F: Fixture>() {
     engine.make_user_snapshot(volume, first).unwrap();
     let listed = engine.snapshots(volume).unwrap();
     assert_eq!((&*listed[0].name, listed[0].owner), ("m1", SnapshotOwner::Person));
-    let given = engine.hand_over(volume, second, SnapshotOwner::Person, "kept").unwrap();
+    let given = engine.hand_over(volume, second, SnapshotOwner::Person, "kept", None).unwrap();
     assert!(given.name.starts_with("kept-") && given.owner == SnapshotOwner::Person, "{given:?}");
     assert_eq!(given.pinned_by, [MIRROR], "that is another matter");
-    let another = engine.hand_over(volume, first, SnapshotOwner::Relationship(OTHER), "kept").unwrap();
+    let another = engine.hand_over(volume, first, SnapshotOwner::Relationship(OTHER), "kept", None).unwrap();
     assert!(another.name.starts_with("kept-") && another.name != given.name, "{another:?}");
     assert_eq!(another.owner, SnapshotOwner::Relationship(OTHER));
     assert_eq!(world.line(), [another.name, given.name]);

@@ -1,6 +1,7 @@
 //! What the embedded store has beyond what every engine has: everything.
 
 use farside_format::Fingerprint;
+use farside_platform::Timestamp;
 use uuid::Uuid;
 
 use super::EmbeddedEngine;
@@ -26,9 +27,10 @@ impl Branches for EmbeddedEngine {
         volume: &VolumeName,
         snapshot: Uuid,
         record: Option<ReplicaRecord>,
+        moment: Option<Timestamp>,
     ) -> Result<Option<SnapshotInfo>, EngineError> {
         let replica = record.map(replica_status);
-        let rescued = self.on(volume, |pool| pool.move_main(&volume.volume, snapshot, replica))?;
+        let rescued = self.on(volume, |pool| pool.move_main(&volume.volume, snapshot, replica, moment))?;
         Ok(rescued.as_ref().map(snapshot_info))
     }
 

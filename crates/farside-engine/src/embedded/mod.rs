@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use farside_format::{ContentRoot, Fingerprint};
+use farside_platform::Timestamp;
 use farside_store::{DifferenceKind, Pool, Room, StoreError, Version, VersionHandle};
 use parking_lot::RwLock;
 use uuid::Uuid;
@@ -161,12 +162,14 @@ impl Engine for EmbeddedEngine {
         snapshot: Uuid,
         owner: SnapshotOwner,
         stem: &str,
+        moment: Option<Timestamp>,
     ) -> Result<SnapshotInfo, EngineError> {
         let relationship = match owner {
             SnapshotOwner::Person => None,
             SnapshotOwner::Relationship(relationship) => Some(relationship),
         };
-        let now = self.on(volume, |pool| pool.hand_over(&volume.volume, snapshot, relationship, stem))?;
+        let now =
+            self.on(volume, |pool| pool.hand_over(&volume.volume, snapshot, relationship, stem, moment))?;
         Ok(snapshot_info(&now))
     }
 

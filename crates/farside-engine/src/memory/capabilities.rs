@@ -1,5 +1,6 @@
 //! What the engine has beyond what every engine has, unless it was told to lack it.
 
+use farside_platform::Timestamp;
 use uuid::Uuid;
 
 use super::MemoryEngine;
@@ -30,9 +31,10 @@ impl Branches for MemoryEngine {
         name: &VolumeName,
         snapshot: Uuid,
         record: Option<ReplicaRecord>,
+        moment: Option<Timestamp>,
     ) -> Result<Option<SnapshotInfo>, EngineError> {
         self.change("move main", name, |volume| {
-            let rescued = volume.replace_head(snapshot)?;
+            let rescued = volume.replace_head(snapshot, moment)?;
             volume.record = record.or(volume.record.take());
             Ok(rescued)
         })
@@ -46,7 +48,7 @@ impl Branches for MemoryEngine {
     ) -> Result<Option<SnapshotInfo>, EngineError> {
         self.change("move replica", name, |volume| {
             volume.check_replica(relationship)?;
-            volume.replace_head(snapshot)
+            volume.replace_head(snapshot, None)
         })
     }
 }

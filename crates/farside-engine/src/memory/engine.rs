@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use farside_platform::Timestamp;
 use uuid::Uuid;
 
 use super::MemoryEngine;
@@ -137,10 +138,12 @@ impl Engine for MemoryEngine {
         snapshot: Uuid,
         owner: SnapshotOwner,
         stem: &str,
+        moment: Option<Timestamp>,
     ) -> Result<SnapshotInfo, EngineError> {
         self.change("hand over", name, |volume| {
             let at = volume.position(snapshot)?;
-            let mut names = (0..).map(|number: u64| format!("{stem}-given-{number}"));
+            let stem = moment.map_or_else(|| format!("{stem}-given"), |moment| format!("{stem}-{moment}"));
+            let mut names = (0..).map(|number: u64| format!("{stem}-{number}"));
             let free = names.find(|name| volume.is_free(name)).expect("numbers do not end");
             let info = &mut volume.snapshots[at].info;
             info.owner = owner;

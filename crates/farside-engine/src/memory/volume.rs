@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use farside_platform::Timestamp;
 use uuid::Uuid;
 
 use super::image::Image;
@@ -146,14 +147,14 @@ impl Volume {
         self.staged = None;
         if beside {
             let info = self.add(spec, image, base)?;
-            self.replace_head(info.uuid)?;
+            self.replace_head(info.uuid, None)?;
             return Ok(info);
         }
         // What a mirror took goes when the mirror needs it no more; but for what this stands upon.
         let lasts = |s: &Snapshot| s.info.owner == SnapshotOwner::Person || Some(s.info.uuid) == base;
         let is_kept = image == self.live || self.snapshots.iter().any(|s| lasts(s) && s.image == self.live);
         if std::mem::take(&mut self.is_written) && !is_kept {
-            self.rescue(self.live.clone(), self.parent, &spec.name)?;
+            self.rescue(self.live.clone(), self.parent, &spec.name, None)?;
         }
         self.live = image.clone();
         let info = self.add(spec, image, base)?;
@@ -162,7 +163,11 @@ impl Volume {
     }
 
     /// The head begins anew as a snapshot. What hosts wrote stays as a side branch.
-    pub(super) fn replace_head(&mut self, snapshot: Uuid) -> Result<Option<SnapshotInfo>, EngineError> {
+    pub(super) fn replace_head(
+        &mut self,
+        snapshot: Uuid,
+        moment: Option<Timestamp>,
+    ) -> Result<Option<SnapshotInfo>, EngineError> {
         let image = self.image(snapshot)?.clone();
         let old = std::mem::replace(&mut self.live, image);
         let parent = self.parent.replace(snapshot);
@@ -170,7 +175,7 @@ impl Volume {
         if !std::mem::take(&mut self.is_written) || is_on_new_line {
             return Ok(None);
         }
-        self.rescue(old, parent, "").map(Some)
+        self.rescue(old, parent, "", moment).map(Some)
     }
 
     fn rescue(
@@ -178,8 +183,10 @@ impl Volume {
         image: Image,
         parent: Option<Uuid>,
         taken: &str,
+        moment: Option<Timestamp>,
     ) -> Result<SnapshotInfo, EngineError> {
-        let moment = self.snapshots.iter().map(|s| s.info.created_at).max().unwrap_or_default();
+        let newest = || self.snapshots.iter().map(|s| s.info.created_at).max().unwrap_or_default();
+        let moment = moment.unwrap_or_else(newest);
         let named = |number: usize| format!("rescue-{moment}-{number}");
         let is_free = |name: &String| name != taken && self.is_free(name);
         let spec = SnapshotSpec {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use farside_format::{ContentRoot, Fingerprint};
+use farside_platform::Timestamp;
 use uuid::Uuid;
 
 use super::comparison::changed_bytes;
@@ -126,9 +127,10 @@ impl Engine for RbdEngine {
         snapshot: Uuid,
         owner: SnapshotOwner,
         stem: &str,
+        moment: Option<Timestamp>,
     ) -> Result<SnapshotInfo, EngineError> {
         let (volume, _) = self.locate(name)?;
-        volume.hand_over(snapshot, owner, stem)
+        volume.hand_over(snapshot, owner, stem, moment)
     }
 
     fn content_root(&self, name: &VolumeName, snapshot: Uuid) -> Result<ContentRoot, EngineError> {

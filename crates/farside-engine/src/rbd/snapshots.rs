@@ -1,5 +1,6 @@
 //! Snapshots: taken, deleted, pinned, handed over; and volumes, made and deleted with them.
 
+use farside_platform::Timestamp;
 use uuid::Uuid;
 
 use super::ceph::Image;
@@ -160,9 +161,10 @@ impl Volume {
         snapshot: Uuid,
         owner: SnapshotOwner,
         stem: &str,
+        moment: Option<Timestamp>,
     ) -> Result<SnapshotInfo, EngineError> {
         self.change("hand the snapshot over", |document| {
-            let moment = document.entry(snapshot)?.info().created_at;
+            let moment = moment.unwrap_or(document.entry(snapshot)?.info().created_at);
             let name = free_name(document, &format!("{stem}-{moment}"));
             let entry = document.entry_mut(snapshot)?;
             entry.name = name;

@@ -57,6 +57,17 @@ pub struct DestinationParts {
     pub limits: ReplicaLimits,
 }
 
+/// A mirror that was made.
+#[derive(Debug)]
+pub struct MadeMirror {
+    /// It.
+    pub mirror: Mirror,
+    /// What a first copy brings at most, bytes, where the source says it.
+    pub first_copy_bytes: Option<u64>,
+    /// The size of its source, bytes, which its volume gets with the first copy; none if it was there, and is taken over.
+    pub size_bytes: Option<u64>,
+}
+
 /// A mirror that is wanted.
 #[derive(Clone, Debug)]
 pub struct NewMirror {
@@ -223,7 +234,7 @@ impl Destination {
         let (options, retention) = (MirrorOptions::default(), Retention::default());
         let wanted =
             NewMirror { peer, source, destination, schedule, options, retention, group: None, allow_reverse };
-        self.make(wanted, link_wait).await.map(|(mirror, _)| mirror)
+        self.make(wanted, link_wait).await.map(|made| made.mirror)
     }
 
     /// Makes a mirror of a peer's volume: all of it, or nothing. The replica is made if it is not there; if it is, it must be empty,
@@ -232,12 +243,7 @@ impl Destination {
     /// `allow_reverse` says that this side's does, the peer gets the right to read the replica: it will need it to follow
     /// this side after a failover.
     ///
-    /// Answers also what a first copy brings at most, bytes, where the source says it.
-    pub async fn make(
-        &self,
-        wanted: NewMirror,
-        link_wait: Duration,
-    ) -> Result<(Mirror, Option<u64>), MirrorError> {
+    pub async fn make(&self, wanted: NewMirror, link_wait: Duration) -> Result<MadeMirror, MirrorError> {
         let NewMirror { peer, source, destination, schedule, options, retention, group, allow_reverse } =
             wanted;
         options.check()?;
@@ -260,7 +266,7 @@ impl Destination {
             }
             found.set_schedule(schedule).await?;
             tracing::info!(%peer, volume = %destination, "took over the mirror that was found in the pool");
-            return Ok((found, None));
+            return Ok(MadeMirror { mirror: found, first_copy_bytes: None, size_bytes: None });
         }
         let _reserved = ReservedSlot::take(self, &destination)?;
         let new_id = self.new_id();
@@ -300,7 +306,8 @@ impl Destination {
             }
             tracing::info!(%peer, volume = %destination, "the way back is allowed on both sides");
         }
-        Ok((self.drive(relationship).await?, first_copy))
+        let mirror = self.drive(relationship).await?;
+        Ok(MadeMirror { mirror, first_copy_bytes: first_copy, size_bytes: Some(size_bytes) })
     }
 
     /// Starts the mirror of a relationship that the store knows.

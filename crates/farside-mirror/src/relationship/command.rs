@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farside_engine::Engine;
-use farside_platform::{Clock, Randomness};
+use farside_platform::{Clock, Randomness, Timestamp};
 use farside_transfer::TransferKind;
 use farside_transfer::protocol::convert::{CandidateBase, Place, Upstream};
 use farside_transfer::report::TransferReport;
@@ -77,6 +77,8 @@ pub(crate) enum Command {
     },
     Break {
         at: Option<Uuid>,
+        /// What is set aside is named by it; by now if there is none.
+        moment: Option<Timestamp>,
         done: Reply<Option<String>>,
     },
     /// A person has moved the volume of a mirror that was broken off to another point.

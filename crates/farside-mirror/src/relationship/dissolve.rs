@@ -2,6 +2,7 @@
 //! peer.
 
 use farside_engine::{Engine, EngineError, SnapshotInfo, SnapshotOwner, VolumeName};
+use farside_platform::Timestamp;
 use farside_transfer::bases::{RESCUE, kept_of, leave_bases, leave_kept, release, release_all};
 use farside_transfer::going_back::{GoingBack, go_back};
 use farside_transfer::protocol::convert::{self, Place};
@@ -22,9 +23,14 @@ use crate::state::{Event, Work};
 use crate::store::{Ending, Relationship, SwapMark, place};
 
 impl Driver {
-    /// Breaks off, at a snapshot if one is named. Answers the name of the side branch that newer content stays as. On this way
+    /// Breaks off, at a snapshot if one is named. Answers the name of the side branch that newer content stays as, which is of
+    /// `moment` where one is given. On this way
     /// nothing is asked of the peer, and nothing is waited for that may hang but the pool itself.
-    pub(super) async fn break_at(&mut self, at: Option<Uuid>) -> Result<Option<String>, MirrorError> {
+    pub(super) async fn break_at(
+        &mut self,
+        at: Option<Uuid>,
+        moment: Option<Timestamp>,
+    ) -> Result<Option<String>, MirrorError> {
         let (next, _) = self.state.step(Event::Break)?;
         if let Some(at) = at {
             // Refused with everything as it was: the transfer that runs goes on.
@@ -41,7 +47,7 @@ impl Driver {
         self.state = next;
         self.notice = None;
         let (engine, relationship) = (self.parts.engine.clone(), self.relationship.clone());
-        let broken = blocking(move || break_off(&*engine, &relationship, at)).await;
+        let broken = blocking(move || break_off(&*engine, &relationship, at, moment)).await;
         let kept_as = match broken {
             Ok(kept_as) => kept_as,
             Err(error) => {
@@ -322,6 +328,7 @@ fn break_off(
     engine: &dyn Engine,
     relationship: &Relationship,
     at: Option<Uuid>,
+    moment: Option<Timestamp>,
 ) -> Result<Option<String>, MirrorError> {
     let volume = &relationship.destination;
     // What a transfer left staged would never be wanted again. It only costs space: not a reason not to break.
@@ -342,8 +349,8 @@ fn break_off(
             // Both sides hold it, as likely as not: a base to come back from. The version shown before stays pinned too.
             engine.pin(volume, at, relationship.id)?;
             // What is set aside may be the only copy left of it: the end of the mirror must not delete it.
-            let set_aside = keep_set_aside(engine, relationship, at)?;
-            let back = go_back(engine, volume, at, GoingBack::BrokenOff(broken))?;
+            let set_aside = keep_set_aside(engine, relationship, at, moment)?;
+            let back = go_back(engine, volume, at, GoingBack::BrokenOff(broken), moment)?;
             let kept_as = back.rescued.map(|rescued| rescued.name).or(set_aside);
             if let Some(kept_as) = &kept_as {
                 tracing::warn!(%volume, rescued = kept_as, "what is newer than that snapshot is kept");
@@ -360,6 +367,7 @@ fn keep_set_aside(
     engine: &dyn Engine,
     relationship: &Relationship,
     at: Uuid,
+    moment: Option<Timestamp>,
 ) -> Result<Option<String>, MirrorError> {
     let volume = &relationship.destination;
     let main_line = engine.snapshots(volume)?;
@@ -370,7 +378,7 @@ fn keep_set_aside(
     let stays = |s: &SnapshotInfo| s.pinned_by.contains(&kept_of(relationship.id));
     for (at, snapshot) in newer().enumerate().filter(|(at, s)| *at == 0 || !stays(s)) {
         if snapshot.owner == SnapshotOwner::Relationship(relationship.id) {
-            let kept = engine.hand_over(volume, snapshot.uuid, SnapshotOwner::Person, RESCUE)?;
+            let kept = engine.hand_over(volume, snapshot.uuid, SnapshotOwner::Person, RESCUE, moment)?;
             // It has another name from now on.
             newest = newest.filter(|_| at > 0).or(Some(kept.name));
         }

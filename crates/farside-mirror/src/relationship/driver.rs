@@ -330,8 +330,8 @@ impl Driver {
                 self.publish();
                 let _ = accepted.send(result);
             }
-            Command::Break { at, done } => {
-                let result = self.break_at(at).await;
+            Command::Break { at, moment, done } => {
+                let result = self.break_at(at, moment).await;
                 self.publish();
                 let _ = done.send(result);
             }

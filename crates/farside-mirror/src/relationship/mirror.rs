@@ -6,6 +6,7 @@ use std::time::Duration;
 use farside_engine::SnapshotInfo;
 use farside_link::{Bucket, throttle};
 use farside_peer::PeerId;
+use farside_platform::Timestamp;
 use farside_transfer::TransferKind;
 use farside_transfer::limits::GONE_ATTEMPTS;
 use farside_transfer::report::{Progress, TransferReport};
@@ -203,13 +204,17 @@ impl Mirror {
     /// Never asks the peer, and waits for nothing that hangs; a transfer that runs is ended. Returns when it is done,
     /// durably, or refused, with nothing changed.
     pub async fn break_off(&self, at: Option<Uuid>) -> Result<(), MirrorError> {
-        self.break_and_name(at).await.map(drop)
+        self.break_and_name(at, None).await.map(drop)
     }
 
-    /// The same. Answers the name of that side branch, if there is one.
-    pub async fn break_and_name(&self, at: Option<Uuid>) -> Result<Option<String>, MirrorError> {
+    /// The same. Answers the name of that side branch, if there is one: of `moment`, where one is given, or of now.
+    pub async fn break_and_name(
+        &self,
+        at: Option<Uuid>,
+        moment: Option<Timestamp>,
+    ) -> Result<Option<String>, MirrorError> {
         let (done, is_done) = oneshot::channel();
-        self.send(Command::Break { at, done }).await?;
+        self.send(Command::Break { at, moment, done }).await?;
         is_done.await.unwrap_or_else(|_| Err(gone()))
     }
 

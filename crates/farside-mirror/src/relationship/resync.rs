@@ -122,7 +122,7 @@ impl Driver {
             self.keep_pending().await;
             return Ok(false);
         }
-        self.break_at(None).await?;
+        self.break_at(None, None).await?;
         self.why = Some(why);
         Ok(true)
     }
@@ -262,7 +262,7 @@ fn follow(
         pinned_before && s.owner == SnapshotOwner::Person && s.name.starts_with(RESCUE) && !s.held
     };
     if known.is_some_and(|s| was_set_aside(&s)) {
-        engine.hand_over(volume, base, SnapshotOwner::Relationship(relationship.id), "mirror")?;
+        engine.hand_over(volume, base, SnapshotOwner::Relationship(relationship.id), "mirror", None)?;
     }
     Ok(())
 }

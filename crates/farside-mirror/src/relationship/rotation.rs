@@ -175,7 +175,7 @@ fn let_go(
         }
         if found.owner == SnapshotOwner::Person {
             // A crash after the next step then leaves what a transfer clears up, not a person's snapshot.
-            engine.hand_over(volume, *uuid, SnapshotOwner::Relationship(relationship), KEPT)?;
+            engine.hand_over(volume, *uuid, SnapshotOwner::Relationship(relationship), KEPT, None)?;
         }
         engine.unpin(volume, *uuid, keeper)?;
         match engine.delete_snapshot(volume, *uuid) {

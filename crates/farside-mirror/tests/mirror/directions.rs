@@ -294,8 +294,12 @@ async fn broken_at_a_snapshot<S: Storage>(seed: u64) {
     assert!(unknown.unwrap_err().to_string().contains("does not exist"));
     assert_eq!(world.r().status().state, State::Mirrored, "nothing has changed");
     let shown = world.r().status().current.unwrap().uuid;
-    let kept_as =
-        world.r().break_and_name(Some(good)).await.unwrap().expect("it says what the newer content stays as");
+    let kept_as = world
+        .r()
+        .break_and_name(Some(good), None)
+        .await
+        .unwrap()
+        .expect("it says what the newer content stays as");
     let all = world.pair.b.disk.engine.engine().all_snapshots(&world.b.volume).unwrap();
     let named = all.iter().find(|s| s.name == kept_as).expect("it is called so");
     assert_eq!(named.uuid, shown);

@@ -46,7 +46,7 @@ async fn grouped(seed: u64, link: LinkSettings, schedule: Schedule) -> (Sites, V
             group: Some("shop".into()),
             allow_reverse: true,
         };
-        mirrors.push(pair.b.destination.make(wanted, PATIENCE).await.unwrap().0);
+        mirrors.push(pair.b.destination.make(wanted, PATIENCE).await.unwrap().mirror);
     }
     stamp_all(&pair, 1);
     for mirror in &mirrors {
@@ -98,6 +98,23 @@ fn hosts(pair: &Sites, stop: CancellationToken) -> tokio::task::JoinHandle<()> {
             }
         }
     })
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_update_of_the_group_counts_as_the_interval_of_each_member() {
+    let (pair, mirrors) = grouped(720, slow(), Schedule::OnRequest).await;
+    for mirror in &mirrors {
+        mirror.set_schedule(Schedule::Every(Duration::from_secs(10))).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(3)).await;
+    }
+    let mut moments = std::collections::BTreeSet::new();
+    for second in 0..60 {
+        stamp_all(&pair, second + 2);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        moments.insert(mirrors[0].status().current.unwrap().created_at.0);
+    }
+    // Not three times as many, one for each member.
+    assert!((5..=8).contains(&moments.len()), "{} updates in a minute", moments.len());
 }
 
 #[tokio::test(start_paused = true)]

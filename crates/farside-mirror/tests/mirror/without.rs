@@ -75,7 +75,7 @@ async fn a_break_at_a_snapshot_without_branches() {
     assert!(unknown.unwrap_err().to_string().contains("does not exist"));
     assert_eq!(world.r().status().state, State::Mirrored, "nothing has changed");
 
-    let kept_as = world.r().break_and_name(Some(good)).await.unwrap();
+    let kept_as = world.r().break_and_name(Some(good), None).await.unwrap();
     assert!(kept_as.is_some(), "it says what the newer content stays as");
     world.b.live = at_good.clone();
     world.b.check(&world.pair.b);
@@ -168,7 +168,7 @@ async fn a_group_without_one_moment_is_refused_and_says_why() {
             group: Some("shop".into()),
             allow_reverse: true,
         };
-        mirrors.push(pair.b.destination.make(wanted, PATIENCE).await.unwrap().0);
+        mirrors.push(pair.b.destination.make(wanted, PATIENCE).await.unwrap().mirror);
     }
     for mirror in &mirrors {
         assert_ok(&mirror.initialize(PATIENCE).await.unwrap().ended().await.unwrap());

@@ -643,7 +643,7 @@ pub(crate) fn seeds(first: u64, default: u64) -> std::ops::Range<u64> {
 
 /// A person has the volume show one of its snapshots again, as the daemon does it.
 pub(crate) fn roll_back(engine: &dyn Engine, volume: &VolumeName, snapshot: Uuid) {
-    go_back(engine, volume, snapshot, GoingBack::OfPerson).unwrap();
+    go_back(engine, volume, snapshot, GoingBack::OfPerson, None).unwrap();
 }
 
 pub(crate) fn volume(name: &str) -> VolumeName {

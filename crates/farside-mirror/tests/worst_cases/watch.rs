@@ -14,7 +14,7 @@ use farside_engine::{
     StagedFor, StagedInfo, StagedVersion, Subtrees, Together, VolumeInfo, VolumeName, Wanted,
 };
 use farside_peer::{DataStream, Refusal};
-use farside_platform::SimulatedDisk;
+use farside_platform::{SimulatedDisk, Timestamp};
 use farside_store::Pool;
 use farside_transfer::protocol::{PROTOCOL_VERSION, Request};
 use parking_lot::Mutex;
@@ -403,8 +403,9 @@ impl Engine for WatchedEngine {
         snapshot: Uuid,
         owner: SnapshotOwner,
         stem: &str,
+        moment: Option<Timestamp>,
     ) -> Result<SnapshotInfo, EngineError> {
-        self.observer.around("give", || self.inner.hand_over(volume, snapshot, owner, stem))
+        self.observer.around("give", || self.inner.hand_over(volume, snapshot, owner, stem, moment))
     }
 
     fn unpin(&self, volume: &VolumeName, snapshot: Uuid, relationship: Uuid) -> Result<(), EngineError> {
@@ -561,8 +562,10 @@ impl Branches for WatchedEngine {
         volume: &VolumeName,
         snapshot: Uuid,
         record: Option<ReplicaRecord>,
+        moment: Option<Timestamp>,
     ) -> Result<Option<SnapshotInfo>, EngineError> {
-        self.observer.around("move main", || self.inner_branches().move_main(volume, snapshot, record))
+        self.observer
+            .around("move main", || self.inner_branches().move_main(volume, snapshot, record, moment))
     }
 
     fn move_replica(

@@ -311,7 +311,7 @@ pub const HISTORIES: &[History] = &[
             lasting("a new name", |h| h.pool().rename_volume("a", "d")),
             lasting("a smaller volume", |h| h.pool().resize_volume("d", 20 * BLOCK)),
             lasting("another point of time", |h| {
-                h.pool().move_main("b", h.uuid("b", "old-b")?, None).map(|_| ())
+                h.pool().move_main("b", h.uuid("b", "old-b")?, None, None).map(|_| ())
             }),
             later("a write", |h| h.write("b", 0, 1, 2200)),
             lasting("a new name", |h| h.pool().rename_snapshot("b", h.uuid("b", "old-b")?, "renamed")),

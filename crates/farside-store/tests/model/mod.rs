@@ -680,7 +680,7 @@ impl Run {
                 broken_off: true,
             });
             let uuid = run.pool.snapshot_named(&volume, &name).expect("it is there").uuid;
-            match run.pool.move_main(&volume, uuid, record) {
+            match run.pool.move_main(&volume, uuid, record, None) {
                 Ok(rescued) => {
                     let bytes = run.snapshots[&(volume.clone(), name.clone())].clone();
                     run.show(&volume, bytes, rescued.map(|r| (r.name, r.on_main_line)));

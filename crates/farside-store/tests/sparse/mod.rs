@@ -338,7 +338,7 @@ impl SparseRun {
     fn move_main(&mut self) {
         let Some(key) = self.pick_snapshot() else { return };
         let uuid = self.pool.snapshot_named(&key.0, &key.1).expect("it is there").uuid;
-        let moved = self.pool.move_main(&key.0, uuid, None);
+        let moved = self.pool.move_main(&key.0, uuid, None, None);
         let Some(rescued) = done(moved, "moving the main line", &mut self.refused) else { return };
         let version = self.snapshots[&key].clone();
         let old = self.volumes.insert(key.0.clone(), version).expect("it was there");

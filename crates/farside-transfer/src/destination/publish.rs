@@ -161,7 +161,7 @@ pub(crate) fn show(
     check_replica(engine, volume, relationship)?;
     engine.pin(volume, uuid, relationship)?;
     // In the same moment once more: whoever breaks the mirror off now is not overtaken by it.
-    let Back { shown, rescued } = go_back(engine, volume, uuid, GoingBack::OfMirror(relationship))?;
+    let Back { shown, rescued } = go_back(engine, volume, uuid, GoingBack::OfMirror(relationship), None)?;
     if let Some(rescued) = rescued {
         tracing::warn!(%volume, rescued = rescued.name, "what only this site held is kept");
     }
@@ -191,7 +191,7 @@ pub(crate) fn prove(
 fn keep_what_is_gone(engine: &dyn Engine, volume: &VolumeName, base: Uuid) -> Result<(), TransferError> {
     let shown = engine.all_snapshots(volume)?.into_iter().find(|s| s.uuid == base);
     let Some(shown) = shown.filter(|s| s.owner != SnapshotOwner::Person) else { return Ok(()) };
-    let kept = engine.hand_over(volume, shown.uuid, SnapshotOwner::Person, RESCUE_OF_SOURCE)?;
+    let kept = engine.hand_over(volume, shown.uuid, SnapshotOwner::Person, RESCUE_OF_SOURCE, None)?;
     tracing::warn!(
         %volume, was = shown.name, rescued = kept.name,
         "the source does not have what this replica showed any more; it is kept at this site"

@@ -80,6 +80,17 @@ pub(super) fn first_copy(mirror: &Mirror) -> String {
     format!("the first copy brings up to {}{room}\n", size(brings))
 }
 
+/// That a volume which was there gets another size.
+pub(super) fn resized(mirror: &Mirror) -> String {
+    let Some(resized) = mirror.resized else { return String::new() };
+    format!(
+        "{} was there with {}; with the first copy it gets the size of its source, {}\n",
+        mirror.name,
+        size(resized.from_bytes),
+        size(resized.to_bytes)
+    )
+}
+
 pub(super) fn quiesced(mirror: &Mirror) -> String {
     let name = &mirror.name;
     let first = match mirror.state {

@@ -7,4 +7,5 @@ pub(super) mod break_off;
 pub(super) mod drill;
 mod members;
 pub(crate) mod rollback;
+mod set_aside;
 pub(super) mod swap;

@@ -12,6 +12,7 @@ fn mirror() -> DrivenSeen {
         peer: "north".into(),
         source: "p/v".into(),
         is_peer_away: false,
+        is_peer_removed: false,
         is_source_unaware: false,
         why: None,
         lag_seconds: Some(5.0),
@@ -273,11 +274,16 @@ fn two_originals_are_told_at_both_sites() {
         replica: "q/v".into(),
         beyond: None,
         ended: false,
+        site: "north".into(),
     };
+    let ended = OvertakenSeen { ended: true, ..overtaken.clone() };
     let (text, hint) = message(Seen { overtaken: vec![overtaken], ..Seen::default() }).unwrap();
     assert!(text.contains("q/v at south was broken off") && text.contains("p/v here"), "{text}");
     assert!(hint.contains("farside mirror resync p/v --from south:q/v"), "{hint}");
     assert!(hint.contains("farside mirror release p/v south"), "{hint}");
+    assert!(hint.contains("farside mirror resync q/v at south"), "{hint}");
+    let (_, hint) = message(Seen { overtaken: vec![ended], ..Seen::default() }).unwrap();
+    assert!(hint.contains("farside mirror resync q/v --from north:p/v at south"), "{hint}");
     let broken = |is_source_unaware| {
         let driven = DrivenSeen { state: State::BrokenOff, is_source_unaware, ..mirror() };
         let mirrors = vec![MirrorSeen { name: "q/v".into(), driven: Some(driven) }];
@@ -285,6 +291,24 @@ fn two_originals_are_told_at_both_sites() {
     };
     assert!(broken(true).unwrap().0.contains("north has not heard of it"));
     assert_eq!(broken(false), None);
+    let driven =
+        DrivenSeen { state: State::BrokenOff, is_source_unaware: true, is_peer_removed: true, ..mirror() };
+    let mirrors = vec![MirrorSeen { name: "q/v".into(), driven: Some(driven) }];
+    let (_, hint) = message(Seen { mirrors, ..Seen::default() }).unwrap();
+    assert!(hint.contains("not paired any more") && !hint.contains("peer status"), "{hint}");
+}
+
+#[test]
+fn a_hook_that_fails_is_told() {
+    let failing_snapshots = vec![("p/v".to_owned(), "its hook freeze has ended with status 1".to_owned())];
+    let seen = Seen { failing_snapshots, ..Seen::default() };
+    let found = Conditions::default().look(Duration::ZERO, &seen, &LIMITS);
+    let [Finding { kind: Kind::SnapshotsFailing, subject, verdict: Verdict::Holds { message, .. } }] =
+        &found[..]
+    else {
+        panic!("{found:?}")
+    };
+    assert!(subject == "p/v" && message.contains("status 1"), "{message}");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use farside_transfer::TransferKind;
 use super::Driver;
 use crate::group::{GroupKey, Member, Stands};
 use crate::log::RequestedBy;
+use crate::schedule::ClockReading;
 use crate::state::Work;
 
 impl Driver {
@@ -53,7 +54,10 @@ impl Driver {
     /// An update of the group is under way. Where none of this mirror begins, nobody is to wait for it.
     pub(super) async fn update_with_group(&mut self) {
         self.due(RequestedBy::Group).await;
-        if !matches!(self.state.work, Work::Queued(_) | Work::Running { .. }) {
+        if matches!(self.state.work, Work::Queued(_) | Work::Running { .. }) {
+            // It counts as this mirror's own: a group of many is not updated many times in an interval.
+            self.ticker.begun_by_others(ClockReading::of(&*self.parts.clock));
+        } else {
             let why = self.every_why().unwrap_or_else(|| "no update of it can begin now".into());
             self.fails_its_group(&why);
         }

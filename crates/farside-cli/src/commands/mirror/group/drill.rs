@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use farside_api::{Drill, ErrorBody, ErrorCode, StartDrill};
 
-use super::members::{Member, instant_of, members};
+use super::members::{Group, Line, Member, instant_of, members};
 use crate::arguments::mirror::DrillArguments;
 use crate::arguments::names::At;
 use crate::commands::context::{Context, Failed};
@@ -19,14 +19,16 @@ const ATTEMPTS: u32 = 5;
 pub(crate) async fn run(context: &Context, arguments: DrillArguments) -> Result<(), Failed> {
     let group = arguments.group.clone().unwrap_or_default();
     let Some(command) = arguments.run.clone() else {
-        let drills = clones(context, &group, &arguments).await?;
-        context.show(&drills, |drills| made(drills));
+        let (drills, of_group) = clones(context, &group, &arguments).await?;
+        of_group.note_aside(context, &group);
+        context.show(&drills, |drills| made(drills) + &of_group.note(&group));
         return Ok(());
     };
     // From here on a signal must not end this process before the clones are deleted.
     let mut endings = Endings::listen()?;
     let asked = Instant::now();
-    let mut drills = clones(context, &group, &arguments).await?;
+    let (mut drills, of_group) = clones(context, &group, &arguments).await?;
+    of_group.note_aside(context, &group);
     let began = Instant::now();
     let held: Vec<Held> = drills.iter().map(Held::of).collect::<Result<_, _>>()?;
     let renewals: Vec<_> = held
@@ -66,7 +68,7 @@ pub(crate) async fn run(context: &Context, arguments: DrillArguments) -> Result<
             duration(took.1.as_secs_f64()),
             drills.len(),
             drills.iter().filter(|d| d.run.as_ref().is_some_and(|run| run.deleted)).count(),
-        )
+        ) + &of_group.note(&group)
     });
     let of_command = why.map(|why| ErrorBody::new(ErrorCode::Failed, why));
     match of_command.into_iter().chain(failures).reduce(|all, more| {
@@ -82,12 +84,17 @@ pub(crate) async fn run(context: &Context, arguments: DrillArguments) -> Result<
 }
 
 /// A clone of each member, all of one moment; all of them, or none.
-async fn clones(context: &Context, group: &str, arguments: &DrillArguments) -> Result<Vec<Drill>, ErrorBody> {
+async fn clones(
+    context: &Context,
+    group: &str,
+    arguments: &DrillArguments,
+) -> Result<(Vec<Drill>, Group), ErrorBody> {
     let mut attempts = 0;
     loop {
         attempts += 1;
-        let members = members(context, group).await?;
-        let instant = instant_of(group, &members, arguments.at.as_ref().map(At::name), None)?;
+        let of_group = members(context, group).await?;
+        let members = &of_group.members;
+        let instant = instant_of(group, members, arguments.at.as_ref().map(At::name), None, Line::Main)?;
         let mut drills = Vec::new();
         let mut failed = None;
         for (member, name) in members.iter().zip(instant.names) {
@@ -99,7 +106,7 @@ async fn clones(context: &Context, group: &str, arguments: &DrillArguments) -> R
                 }
             }
         }
-        let Some(error) = failed else { return Ok(drills) };
+        let Some(error) = failed else { return Ok((drills, of_group)) };
         for drill in &drills {
             delete(context, drill, arguments.run.is_some()).await;
         }

@@ -4,6 +4,7 @@ use farside_api::{ErrorBody, ErrorCode, MadeBy, Mirror, MirrorState, Plan, Role,
 use reqwest::Method;
 use serde::Serialize;
 
+use super::set_aside::moment_of_name;
 use crate::arguments::destructive::Destructive;
 use crate::commands::context::Context;
 use crate::confirm::{ask, describe, is_interactive};
@@ -78,23 +79,65 @@ pub(super) async fn consent<Q: Serialize>(
     }
 }
 
-pub(super) async fn members(context: &Context, group: &str) -> Result<Vec<Member>, ErrorBody> {
+/// The mirrors of a group.
+pub(super) struct Group {
+    /// Those that hold a version.
+    pub(super) members: Vec<Member>,
+    /// Volumes that are in it and hold nothing yet: there is nothing of them to be used.
+    pub(super) left_out: Vec<String>,
+}
+
+impl Group {
+    /// That some are left out, a line each.
+    pub(super) fn note(&self, group: &str) -> String {
+        let line =
+            |name: &String| format!("{name} is in group {group} and holds nothing yet: it is left out\n");
+        self.left_out.iter().map(line).collect()
+    }
+
+    /// The same for people who read along where a program reads the answer, whose form has no place for it.
+    pub(super) fn note_aside(&self, context: &Context, group: &str) {
+        if context.json {
+            self.note(group).lines().for_each(|line| eprintln!("farside: {line}"));
+        }
+    }
+}
+
+pub(super) async fn members(context: &Context, group: &str) -> Result<Group, ErrorBody> {
     let mirrors: Vec<Mirror> = context.client.get(&["mirrors"]).await?;
-    // One that has no first copy yet is not updated with the others, and has nothing to be used.
-    let has_version = |m: &Mirror| !matches!(m.state, MirrorState::Uninitialized | MirrorState::Initializing);
-    let is_member =
-        |m: &Mirror| m.role == Role::Destination && m.group.as_deref() == Some(group) && has_version(m);
+    let (with_version, left_out) = of_group(mirrors, group)?;
     let mut members = Vec::new();
-    for mirror in mirrors.into_iter().filter(is_member) {
+    for mirror in with_version {
         let mut member = Member { mirror, snapshots: Vec::new() };
         let (pool, volume) = member.split()?;
         member.snapshots = context.client.get(&["volumes", pool, volume, "snapshots"]).await?;
         members.push(member);
     }
-    match members.is_empty() {
-        false => Ok(members),
-        true => Err(ErrorBody::new(ErrorCode::NotFound, format!("no mirror here is in a group {group}"))
-            .hint("farside mirror set POOL/VOL --group NAME puts one into it")),
+    Ok(Group { members, left_out })
+}
+
+/// The replicas of the group that hold a version, and the names of those that do not: these are not updated with the others.
+fn of_group(mirrors: Vec<Mirror>, group: &str) -> Result<(Vec<Mirror>, Vec<String>), ErrorBody> {
+    let is_member = |m: &Mirror| m.role == Role::Destination && m.group.as_deref() == Some(group);
+    let is_empty = |m: &Mirror| matches!(m.state, MirrorState::Uninitialized | MirrorState::Initializing);
+    let all = mirrors.into_iter().filter(is_member);
+    let (empty, with_version): (Vec<Mirror>, Vec<Mirror>) = all.partition(is_empty);
+    match (with_version.is_empty(), empty.first()) {
+        (false, _) => Ok((with_version, empty.into_iter().map(|m| m.name).collect())),
+        (true, None) => {
+            Err(ErrorBody::new(ErrorCode::NotFound, format!("no mirror here is in a group {group}"))
+                .hint("farside mirror set POOL/VOL --group NAME puts one into it"))
+        }
+        (true, Some(first)) => {
+            let message = match empty.len() {
+                1 => format!("group {group}: its only mirror, {}, has no whole copy yet", first.name),
+                count => format!("group {group}: none of its {count} mirrors has a whole copy yet"),
+            };
+            Err(ErrorBody::new(ErrorCode::Refused, message).hint(format!(
+                "farside mirror initialize {} makes the first copy; farside mirror status shows how far it is",
+                first.name
+            )))
+        }
     }
 }
 
@@ -116,18 +159,35 @@ pub(super) fn decided(members: &[Member]) -> Result<Option<Timestamp>, String> {
     }
 }
 
+/// Where a moment may lie.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Line {
+    /// On what each volume shows, or has shown on the way there.
+    Main,
+    /// Also on side branches: what a break or a rollback has set aside.
+    Any,
+}
+
 /// The newest instant that all members have: the one that a member calls `named`, or that is `decided`, where one is.
-fn choose(members: &[Member], named: Option<&str>, decided: Option<Timestamp>) -> Result<Instant, String> {
+fn choose(
+    members: &[Member],
+    named: Option<&str>,
+    decided: Option<Timestamp>,
+    line: Line,
+) -> Result<Instant, String> {
     let (Some(first), rest) = (members.first(), members.get(1..).unwrap_or_default()) else {
         return Err("it has no mirrors".into());
     };
     // A name can be given again: the moment says whether it is the same. What mirrors took is named by each.
     let is_same = |a: &Snapshot, b: &Snapshot| {
         let are_mirrors = a.made_by != MadeBy::Person && b.made_by != MadeBy::Person;
-        a.created_at == b.created_at && (a.name == b.name || are_mirrors)
+        // What one command set aside has one name. Of what hosts wrote that is all it has in common: each was frozen in its turn.
+        let is_one_rescue = a.name == b.name && moment_of_name(&a.name).is_some();
+        is_one_rescue || a.created_at == b.created_at && (a.name == b.name || are_mirrors)
     };
+    let is_shown = |s: &&Snapshot| s.on_main_line || line == Line::Any;
     let in_member = |m: &Member, wanted: &Snapshot| {
-        m.snapshots.iter().find(|s| s.on_main_line && is_same(s, wanted)).map(|s| s.name.clone())
+        m.snapshots.iter().filter(is_shown).find(|s| is_same(s, wanted)).map(|s| s.name.clone())
     };
     let is_called = |at: Timestamp, name: &str| {
         members.iter().flat_map(|m| &m.snapshots).any(|s| s.created_at == at && s.name == name)
@@ -140,9 +200,12 @@ fn choose(members: &[Member], named: Option<&str>, decided: Option<Timestamp>) -
         let names = std::iter::once(s.name.clone()).chain(others?).collect();
         Some(Instant { created_at: s.created_at, names })
     };
-    let common = first.snapshots.iter().filter(|s| s.on_main_line).filter(is_wanted).filter_map(instant);
+    let common = first.snapshots.iter().filter(is_shown).filter(is_wanted).filter_map(instant);
     common.max_by_key(|instant| instant.created_at).ok_or_else(|| match (named, decided) {
-        (Some(named), _) => format!("not all of its mirrors have a snapshot of the moment of {named}"),
+        (Some(named), Some(at)) => {
+            format!("one is broken off already, as of {at}, and that is not the moment of {named}")
+        }
+        (Some(named), None) => format!("not all of its mirrors have a snapshot of the moment of {named}"),
         (None, Some(at)) => {
             format!("one is broken off already, as of {at}, and not all of the others have a snapshot of that moment")
         }
@@ -156,8 +219,9 @@ pub(super) fn instant_of(
     members: &[Member],
     named: Option<&str>,
     decided: Option<Timestamp>,
+    line: Line,
 ) -> Result<Instant, ErrorBody> {
-    choose(members, named, decided).map_err(|why| {
+    choose(members, named, decided, line).map_err(|why| {
         ErrorBody::new(ErrorCode::Refused, format!("group {group}: {why}. Nothing was changed")).hint(
             "an update brings all mirrors of a group to one moment: farside mirror update POOL/VOL; without --group each command works \
              on one mirror by itself",
@@ -202,14 +266,16 @@ mod tests {
         );
         let b = member("q/b", "transferring", None, &[("s1", "10:00"), ("s2", "11:00"), ("s3", "12:07")]);
         let both = [a, b];
-        let names = |named| choose(&both, named, None).unwrap().names;
+        let names = |named| choose(&both, named, None, Line::Main).unwrap().names;
         assert_eq!(names(None), ["s2", "s2"], "s3 is of another moment in each");
         assert_eq!(names(Some("s1")), ["s1", "s1"]);
-        assert!(choose(&both, Some("s3"), None).unwrap_err().contains("s3"));
+        assert!(choose(&both, Some("s3"), None, Line::Main).unwrap_err().contains("s3"));
         let c = member("q/c", "mirrored", None, &[("mirror-2", "11:30")]);
         let [a, b] = both;
-        assert!(choose(&[a, b, c], None, None).unwrap_err().contains("no snapshot of one moment"));
-        assert!(choose(&[], None, None).is_err());
+        assert!(
+            choose(&[a, b, c], None, None, Line::Main).unwrap_err().contains("no snapshot of one moment")
+        );
+        assert!(choose(&[], None, None, Line::Main).is_err());
     }
 
     #[test]
@@ -218,7 +284,7 @@ mod tests {
             member("q/a", "mirrored", None, &[("s1", "10:00"), ("mirror-1", "11:30"), ("x", "12:00")]),
             member("q/b", "mirrored", None, &[("s1", "10:00"), ("mirror-2", "11:30"), ("y", "12:00")]),
         ];
-        let names = |named| choose(&both, named, None).unwrap().names;
+        let names = |named| choose(&both, named, None, Line::Main).unwrap().names;
         assert_eq!(names(None), ["mirror-1", "mirror-2"], "of what persons made the name counts, too");
         assert_eq!(names(Some("mirror-2")), ["mirror-1", "mirror-2"], "whichever calls it so");
     }
@@ -228,10 +294,37 @@ mod tests {
         let all = [("s1", "10:00"), ("s2", "11:00"), ("s3", "12:00")];
         let both = [member("q/a", "broken-off", Some("s2"), &all), member("q/b", "mirrored", None, &all)];
         let before = decided(&both).unwrap();
-        assert_eq!(choose(&both, None, before).unwrap().names, ["s2", "s2"]);
-        assert!(choose(&both, Some("s3"), before).is_err());
+        assert_eq!(choose(&both, None, before, Line::Main).unwrap().names, ["s2", "s2"]);
+        assert!(choose(&both, Some("s3"), before, Line::Main).is_err());
         let [a, b] = both;
         let other = member("q/c", "broken-off", Some("s3"), &all);
         assert!(decided(&[a, b, other]).unwrap_err().contains("different points"));
+    }
+
+    #[test]
+    fn what_one_command_has_set_aside_is_of_one_moment() {
+        let rescue = "rescue-2026-11-26T12:00:00.000000Z";
+        let mut both = [
+            member("q/a", "broken-off", None, &[("s1", "10:00"), (rescue, "12:00")]),
+            member("q/b", "broken-off", None, &[("s1", "10:00"), (rescue, "12:01")]),
+        ];
+        both.iter_mut().for_each(|member| member.snapshots[1].on_main_line = false);
+        assert_eq!(choose(&both, Some(rescue), None, Line::Any).unwrap().names, [rescue, rescue]);
+        assert!(choose(&both, Some(rescue), None, Line::Main).is_err());
+    }
+
+    #[test]
+    fn who_holds_nothing_is_left_out_and_named() {
+        let mirror = |name, state| member(name, state, None, &[]).mirror;
+        let in_shop = |m: Mirror| Mirror { group: Some("shop".into()), ..m };
+        let of = |mirrors: &[Mirror]| of_group(mirrors.to_vec(), "shop");
+        let (a, b) = (in_shop(mirror("q/a", "mirrored")), in_shop(mirror("q/b", "uninitialized")));
+        let c = in_shop(mirror("q/c", "initializing"));
+        let (with, without) = of(&[a.clone(), b.clone(), mirror("q/d", "mirrored")]).unwrap();
+        assert_eq!((with, &without[..]), (vec![a], &["q/b".to_owned()][..]));
+        let none = of(&[b.clone(), c]).unwrap_err();
+        assert_eq!(none.message, "group shop: none of its 2 mirrors has a whole copy yet");
+        assert!(of(&[b]).unwrap_err().message.contains("its only mirror, q/b"));
+        assert_eq!(of(&[]).unwrap_err().code, ErrorCode::NotFound);
     }
 }

@@ -1,10 +1,11 @@
 //! `farside snapshot rollback --group`: volumes of mirrors that are broken off go back to one moment.
 
-use farside_api::{ErrorBody, ErrorCode, Rollback, Timestamp};
+use farside_api::{ErrorBody, ErrorCode, Rollback, StartRollback, Timestamp};
 use reqwest::Method;
 use serde::Serialize;
 
-use super::members::{Step, consent, instant_of, members};
+use super::members::{Group, Line, Step, consent, instant_of, members};
+use super::set_aside::{kept, moment_of};
 use crate::arguments::destructive::Destructive;
 use crate::commands::context::Context;
 use crate::confirm::{DestructiveRequest, Impact, carry_out};
@@ -24,7 +25,8 @@ pub(crate) async fn roll_back(
     at: &str,
     destructive: Destructive,
 ) -> Result<(), ErrorBody> {
-    let members = members(context, group).await?;
+    let of_group = members(context, group).await?;
+    let Group { members, .. } = &of_group;
     if let Some(follows) = members.iter().find(|m| !m.is_broken_off()) {
         let message = format!(
             "group {group}: {} still follows its source, which alone decides what it shows. Nothing was changed",
@@ -34,22 +36,30 @@ pub(crate) async fn roll_back(
             "farside mirror break --group {group} makes all of them writable; with --at at an earlier moment"
         )));
     }
-    let instant = instant_of(group, &members, Some(at), None)?;
-    let mut steps: Vec<Step<'_, ()>> = Vec::new();
+    let instant = instant_of(group, members, Some(at), None, Line::Any)?;
+    let mut steps: Vec<Step<'_, StartRollback>> = Vec::new();
     for (member, name) in members.iter().zip(&instant.names) {
         let (pool, volume) = member.split()?;
         steps.push(Step { path: vec!["volumes", pool, volume, "snapshots", name, "rollback"], body: None });
     }
     let moment = time(instant.created_at);
-    let headline = format!("group {group}: {} volumes go back, all to {moment}\n", members.len());
+    let headline = format!(
+        "group {group}: {} volumes go back, all to {moment}\n{}",
+        members.len(),
+        of_group.note(group)
+    );
+    of_group.note_aside(context, group);
     if !consent(context, &headline, &steps, destructive).await? {
         return Ok(());
     }
-    let mut volumes = Vec::new();
+    let mut volumes: Vec<Rollback> = Vec::new();
     let mut delayed = Vec::new();
-    for (at, (step, member)) in steps.iter().zip(&members).enumerate() {
+    for (at, (step, member)) in steps.iter().zip(members).enumerate() {
         let (path, impact) = (&step.path[..], Impact::Service);
-        let one = DestructiveRequest { method: Method::POST, path, body: step.body.as_ref(), impact };
+        // All that this command sets aside has one moment, by which it can be gone back to.
+        let set_aside_at = volumes.iter().find_map(|volume| moment_of(volume.kept_as.as_deref()?));
+        let body = StartRollback { set_aside_at };
+        let one = DestructiveRequest { method: Method::POST, path, body: Some(&body), impact };
         let done =
             carry_out::<Rollback>(&context.client, one, Destructive { plan: false, yes: true }, context.json);
         let done = match done.await {
@@ -81,11 +91,8 @@ pub(crate) async fn roll_back(
     let done = RolledBack { group: group.to_owned(), created_at: instant.created_at, volumes };
     context.show(&done, |done| {
         let names: Vec<&str> = members.iter().map(|m| m.mirror.name.as_str()).collect();
-        format!(
-            "{} are as of {}; what they held before stays as side branches\n",
-            names.join(", "),
-            time(done.created_at)
-        )
+        let kept = kept(done.volumes.iter().map(|volume| volume.kept_as.as_deref()));
+        format!("{} are as of {}\n{kept}{}", names.join(", "), time(done.created_at), of_group.note(group))
     });
     Ok(())
 }

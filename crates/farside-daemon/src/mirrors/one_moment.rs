@@ -1,0 +1,107 @@
+//! Groups whose volumes show different moments: after a role change or first copies, until their next update. Pure.
+//!
+//! The lag of each is of what it shows. What `break --group` takes over is older: the newest moment that all hold.
+
+use std::collections::{BTreeMap, HashMap};
+
+use farside_mirror::{MirrorStatus, State};
+use uuid::Uuid;
+
+use crate::convert;
+
+/// What is to be said of the members of such groups.
+pub(super) fn without(statuses: &[MirrorStatus]) -> HashMap<Uuid, String> {
+    let mut groups: BTreeMap<_, Vec<&MirrorStatus>> = BTreeMap::new();
+    for status in statuses {
+        let of = &status.relationship;
+        if let Some(group) = &of.group {
+            groups.entry((group, of.peer, &of.destination.pool)).or_default().push(status);
+        }
+    }
+    let said =
+        groups.into_iter().filter_map(|((group, ..), members)| Some((moments(&members)?, group, members)));
+    said.flat_map(|((oldest, newest), group, members)| {
+        let (oldest, newest) = (convert::time(oldest), convert::time(newest));
+        let of = move |member: &MirrorStatus| {
+            let volume = &member.relationship.destination;
+            let text = format!(
+                "the volumes of group {group} show different moments, from {oldest:.0} to {newest:.0}: farside mirror break --group \
+                 {group} takes over an earlier one, which all of them hold, until the group is updated (farside mirror update {volume})"
+            );
+            (member.relationship.id, text)
+        };
+        members.into_iter().map(of).collect::<Vec<_>>()
+    })
+    .collect()
+}
+
+/// The oldest and the newest moment that members of a group show, if these differ. While one of them is under way nothing is said:
+/// what is published for all is noted by one after the other.
+fn moments(members: &[&MirrorStatus]) -> Option<(farside_platform::Timestamp, farside_platform::Timestamp)> {
+    if members.iter().any(|member| matches!(member.state, State::Transferring | State::Initializing)) {
+        return None;
+    }
+    let follows = members.iter().filter(|member| member.state != State::BrokenOff);
+    let shown = || follows.clone().filter_map(|member| Some(member.current.as_ref()?.created_at));
+    let (oldest, newest) = (shown().min()?, shown().max()?);
+    (oldest < newest).then_some((oldest, newest))
+}
+
+#[cfg(test)]
+mod tests {
+    use farside_engine::ContentRoot;
+    use farside_format::Fingerprint;
+    use farside_mirror::{Published, Relationship, Schedule};
+    use farside_peer::PeerId;
+    use farside_platform::Timestamp;
+
+    use super::*;
+
+    fn member(id: u128, group: Option<&str>, state: State, shows: Option<u64>) -> MirrorStatus {
+        let (source, volume) = ("p/v".parse().unwrap(), format!("q/v{id}").parse().unwrap());
+        let relationship =
+            Relationship::new(Uuid::from_u128(id), PeerId([1; 32]), source, volume, Schedule::OnRequest);
+        let published = |seconds: u64| Published {
+            name: "mirror-1".into(),
+            uuid: Uuid::nil(),
+            created_at: Timestamp(seconds * 1_000_000_000),
+            size_bytes: 4096,
+            content_root: ContentRoot::new(Fingerprint::HOLE, 4096),
+        };
+        MirrorStatus {
+            relationship: Relationship { group: group.map(str::to_owned), ..relationship },
+            state,
+            why: None,
+            session_why: None,
+            current: shows.map(published),
+            forecast: None,
+            queue_position: None,
+            progress: None,
+            source_heard: None,
+            source_heard_at: None,
+        }
+    }
+
+    #[test]
+    fn members_that_show_different_moments_say_so() {
+        let shop = Some("shop");
+        let a = || member(1, shop, State::Mirrored, Some(100));
+        let b = |state, shows| member(2, shop, state, shows);
+        let said = without(&[a(), b(State::Mirrored, Some(107)), member(3, None, State::Mirrored, Some(5))]);
+        assert_eq!(said.len(), 2);
+        let why = &said[&Uuid::from_u128(1)];
+        assert!(why.contains("from 1970-01-01T00:01:40Z to 1970-01-01T00:01:47Z"), "{why}");
+        assert!(why.contains("farside mirror update q/v1"), "{why}");
+        let nothing = [
+            b(State::Mirrored, Some(100)),
+            b(State::Uninitialized, None),
+            b(State::BrokenOff, Some(90)),
+            // What is published together is noted by one after the other.
+            b(State::Transferring, Some(90)),
+            member(2, Some("other"), State::Mirrored, Some(90)),
+        ];
+        for other in nothing {
+            assert!(without(&[a(), other]).is_empty());
+        }
+    }
+}
