@@ -85,6 +85,13 @@ impl Keeper {
         done.stdout
     }
 
+    /// Reads all of an image, and keeps nothing of it.
+    pub(crate) fn read_whole(&self, volume: &str) {
+        let mut rbd = Command::new("rbd");
+        rbd.args(["--conf", &self.conf, "--id", "farside", "export", "--no-progress", &self.image(volume), "-"]);
+        assert!(rbd.stdout(Stdio::null()).status().unwrap().success());
+    }
+
     /// A host writes: pieces of (offset, bytes) of a volume of `size` bytes, all flushed when this returns.
     pub(crate) fn write(&self, site: &Site, volume: &str, size: u64, pieces: &[(u64, &[u8])]) {
         match self.kind {
