@@ -63,8 +63,8 @@ pub use levels::{Level, Levels};
 pub use log::{LogEvent, LogLine, RequestedBy};
 pub use mirror::{
     BreakMirror, BudgetUse, CreateMirror, KeptFor, KeptSnapshot, Mirror, MirrorDestination, MirrorState,
-    Overtaken, Released, Resized, ResyncMirror, Role, SetMirror, SourceHeard, SourceOvertaken, StartTransfer,
-    Transfer, TransferKind, TransferPhase, TransferRecord, TransferResult, awake,
+    MirrorStopped, Overtaken, Released, Resized, ResyncMirror, Role, SetMirror, SourceHeard, SourceOvertaken,
+    StartTransfer, Transfer, TransferKind, TransferPhase, TransferRecord, TransferResult, awake,
 };
 pub use operation::{Operation, OperationKind, OperationState, SwapPhase};
 pub use peer::{
@@ -82,7 +82,7 @@ pub use sites::{SiteSeen, SiteSeenState};
 pub use size::parse_size;
 pub use snapshot::{
     CreateSnapshots, Difference, DifferenceKind, HoldSnapshot, MadeBy, Rename, Rollback, SetSnapshotSchedule,
-    Snapshot, SnapshotSchedule, StartRollback,
+    Snapshot, SnapshotSchedule, StartRollback, TakenBy,
 };
 pub use support::{
     AcceleratorConfiguration, AlarmConfiguration, ApiConfiguration, BudgetConfiguration, Configuration,

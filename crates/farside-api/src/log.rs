@@ -54,6 +54,8 @@ pub enum RequestedBy {
     GaveWay,
     /// Another mirror of its group.
     Group,
+    /// A person who has asked for a change of roles: it comes before that.
+    Swap,
 }
 
 /// A line, as `mirror log` lists it.

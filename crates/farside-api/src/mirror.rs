@@ -125,6 +125,19 @@ pub struct SourceOvertaken {
     pub since: Timestamp,
 }
 
+/// What keeps a mirror from being updated until a person does something about it. Whatever else `why` says may end by itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum MirrorStopped {
+    /// The two sites are not paired any more: one of them has removed the other.
+    NotPaired,
+    /// The source has refused the last attempt, because this site has no right to the volume (any more).
+    NoRight,
+    /// What the last attempt was to bring does not fit into the pool here.
+    NoRoom,
+}
+
 /// A relationship as `mirror status` lists it.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
@@ -143,6 +156,9 @@ pub struct Mirror {
     pub state: MirrorState,
     /// Why it is not doing what it should, or what stands in its way; null if nothing.
     pub why: Option<String>,
+    /// What of that only a person can end; absent if nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopped: Option<MirrorStopped>,
     /// Age of the replica's data; null while there is none, or where unknown (source).
     pub lag_seconds: Option<f64>,
     /// The recovery point objective.

@@ -32,6 +32,9 @@ pub struct Peer {
     pub address: Option<String>,
     /// Whether there is a session.
     pub state: PeerState,
+    /// The peer has dialled this site for it: it says nothing of `address`. Absent if not, and without a session.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dialled_us: bool,
     /// Why there is none, why the peer does not answer, or what does not pass on the way to it; that another living site has its key.
     #[serde(default)]
     pub why: Option<String>,

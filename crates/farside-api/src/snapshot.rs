@@ -27,6 +27,9 @@ pub struct Snapshot {
     /// Who wanted it. A mirror deletes its own as it goes on; a person's stay.
     #[serde(default)]
     pub made_by: MadeBy,
+    /// Of one that is a person's by now, and that no person made: what took it; absent if a person did, as far as can be told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taken_by: Option<TakenBy>,
     /// Whether retention keeps it, and will let it go when it names it no more; also what persons at the source made.
     #[serde(default)]
     pub rotates: bool,
@@ -50,6 +53,19 @@ pub enum MadeBy {
     Kept,
     /// A mirror, to have it in common with other replicas of the same volume: if their source is lost, one can follow another.
     Common,
+}
+
+/// What took a snapshot that is a person's: nothing but retention, and for rescues their number, lets it go by itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum TakenBy {
+    /// A timetable of snapshots, here or at the source.
+    Timetable,
+    /// It holds what a break, resync, swap, rollback or update took out of sight.
+    Rescue,
+    /// A mirror that is over; its last base.
+    Mirror,
 }
 
 /// What a daemon that does not say has.

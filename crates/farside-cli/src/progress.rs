@@ -1,9 +1,11 @@
 //! Watching an operation until it ends: a bar on a terminal, silence elsewhere.
 
+use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use farside_api::{
-    ErrorBody, ErrorCode, Operation, OperationKind, OperationState, SwapPhase, Transfer, TransferPhase,
+    ErrorBody, ErrorCode, Mirror, Operation, OperationKind, OperationState, PeerStatus, Role, SwapPhase,
+    Transfer, TransferPhase,
 };
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -26,15 +28,53 @@ fn pause(elapsed: Duration) -> Duration {
     (elapsed / LATE_PART).clamp(FIRST_POLL, POLL_INTERVAL)
 }
 
+/// A session that is lost for so long is told of where there is no bar.
+const SAY_AFTER: Duration = Duration::from_secs(2);
+
+/// That there is no session with a peer and it is waited for: why, and for how long, as far as that is known.
+pub fn waits_for_session(peer: &str, why: Option<&str>, wait: Option<Duration>) -> String {
+    let because = why.map(|why| format!(" ({why})")).unwrap_or_default();
+    let within = wait.map(|wait| format!(", for up to {} s", wait.as_secs_f64())).unwrap_or_default();
+    format!("no session with {peer}{because}; waiting for one{within}")
+}
+
+/// Says so of what an operation waits for; what cannot be asked is left out.
+async fn say_waits(client: &Client, operation: &Operation, wait: Option<Duration>) {
+    let query = [("volume", operation.volume.as_str())];
+    let mirrors: Vec<Mirror> = client.get_with(&["mirrors"], &query).await.unwrap_or_default();
+    let mirror = mirrors.iter().find(|m| m.role == Role::Destination);
+    let peer = mirror.and_then(|m| m.source.split_once(':')).map(|(peer, _)| peer);
+    let known = match peer {
+        Some(peer) => client.get::<PeerStatus>(&["peers", peer]).await.ok(),
+        None => None,
+    };
+    let why = known.and_then(|known| known.peer.why);
+    eprintln!("farside: {}", waits_for_session(peer.unwrap_or("the peer"), why.as_deref(), wait));
+}
+
 /// Waits for the operation to end. How long it waits for a lost session, the daemon was told when it was started.
-pub async fn watch(client: &Client, mut operation: Operation) -> Result<Operation, ErrorBody> {
+pub async fn watch(client: &Client, operation: Operation) -> Result<Operation, ErrorBody> {
+    watch_for(client, operation, None).await
+}
+
+/// The same; with what the daemon was told.
+pub async fn watch_for(
+    client: &Client,
+    mut operation: Operation,
+    wait: Option<Duration>,
+) -> Result<Operation, ErrorBody> {
     let mut display = Display::new(&operation.volume);
     let begun = Instant::now();
+    let mut is_to_say = !std::io::stderr().is_terminal();
     let ended = loop {
         if operation.state != OperationState::Running {
             break Ok(operation);
         }
         display.show(&operation);
+        if is_to_say && operation.session_lost_seconds.is_some() && begun.elapsed() >= SAY_AFTER {
+            is_to_say = false;
+            say_waits(client, &operation, wait).await;
+        }
         tokio::select! {
             () = tokio::time::sleep(pause(begun.elapsed())) => {}
             Ok(()) = tokio::signal::ctrl_c() => {
@@ -186,6 +226,17 @@ mod tests {
     fn who_waits_learns_of_the_end_within_two_per_cent_or_a_tick() {
         let ms = Duration::from_millis;
         assert_eq!([0, 100, 400, 1000, 60_000].map(|e| pause(ms(e))), [5, 5, 8, 20, 50].map(ms));
+    }
+
+    #[test]
+    fn what_is_waited_for_is_said_with_reason_and_limit() {
+        let said =
+            waits_for_session("haus", Some("cannot reach haus:7440: refused"), Some(Duration::from_secs(15)));
+        assert_eq!(
+            said,
+            "no session with haus (cannot reach haus:7440: refused); waiting for one, for up to 15 s"
+        );
+        assert_eq!(waits_for_session("haus", None, None), "no session with haus; waiting for one");
     }
 
     #[test]

@@ -1,27 +1,24 @@
 //! Sizes and durations as people write them, and back. Pure.
 //!
-//! Sizes are read as `farside.toml` reads them, by [`parse_size`]. Durations: `30s`, `15m`, `1h`, `1h30m`, `500ms`.
+//! Sizes are read as `farside.toml` reads them, by [`parse_size`]. Durations: `30s`, `15m`, `1h`, `1h30m`, `500ms`, `1d`.
 
 use std::time::Duration;
 
 pub use farside_api::parse_size;
 use jiff::SignedDuration;
 
-/// Reads a duration greater than zero.
+/// Reads a duration greater than zero. A day has 24 hours.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    let advice = "use for example 30s, 15m or 1h";
+    let advice = "use for example 30s, 15m, 1h or 1d";
+    if let Some(Ok(days)) = text.strip_suffix('d').map(str::parse::<u32>)
+        && days > 0
+    {
+        return Ok(Duration::from_secs(u64::from(days) * 86_400));
+    }
     let signed: SignedDuration = text.parse().map_err(|_| String::from(advice))?;
     match Duration::try_from(signed) {
         Ok(duration) if !duration.is_zero() => Ok(duration),
         _ => Err(format!("must be more than zero; {advice}")),
-    }
-}
-
-/// The same, and days: `30d`.
-pub fn parse_days(text: &str) -> Result<Duration, String> {
-    match text.strip_suffix('d').map(str::parse::<u32>) {
-        Some(Ok(days)) if days > 0 => Ok(Duration::from_secs(u64::from(days) * 86_400)),
-        _ => parse_duration(text).map_err(|error| format!("{error}, or 30d")),
     }
 }
 
@@ -82,12 +79,17 @@ mod tests {
 
     #[test]
     fn durations() {
-        for (text, millis) in
-            [("30s", 30_000), ("15m", 900_000), ("1h", 3_600_000), ("1h30m", 5_400_000), ("500ms", 500)]
-        {
+        for (text, millis) in [
+            ("30s", 30_000),
+            ("15m", 900_000),
+            ("1h", 3_600_000),
+            ("1h30m", 5_400_000),
+            ("500ms", 500),
+            ("2d", 172_800_000),
+        ] {
             assert_eq!(parse_duration(text), Ok(Duration::from_millis(millis)), "{text}");
         }
-        for text in ["", "30", "0s", "-5s", "soon", "1y"] {
+        for text in ["", "30", "0s", "-5s", "soon", "1y", "0d", "-1d", "d"] {
             assert!(parse_duration(text).is_err(), "{text}");
         }
     }

@@ -5,8 +5,9 @@ use std::time::Duration;
 use farside_api as api;
 use farside_engine::ContentRoot;
 use farside_link::{Priority, Window};
-use farside_mirror::{LogEntry, LogEvent, MirrorOptions, RequestedBy, SourceHeard, State};
+use farside_mirror::{LogEntry, LogEvent, MirrorOptions, RequestedBy, SourceHeard, State, rescues};
 use farside_platform::Timestamp;
+use farside_transfer::bases::{is_left_base, is_of_timetable};
 use farside_transfer::{Level, Levels, Phase, Progress, TransferKind, TransferReport, TransferResult};
 
 /// A time, to the nanosecond.
@@ -202,6 +203,18 @@ pub(crate) fn report(record: &api::TransferRecord) -> Option<TransferReport> {
     })
 }
 
+/// What took a person's snapshot of this name, if no person did. Names of rescues are reserved; the others are those that this
+/// program gives, and that nobody else has a reason to give.
+pub(crate) fn taken_by(name: &str) -> Option<api::TakenBy> {
+    if rescues::is_reserved(name) {
+        Some(api::TakenBy::Rescue)
+    } else if is_of_timetable(name) {
+        Some(api::TakenBy::Timetable)
+    } else {
+        is_left_base(name).then_some(api::TakenBy::Mirror)
+    }
+}
+
 /// A line of the log.
 pub(crate) fn log_line(entry: &LogEntry) -> api::LogLine {
     let (mut requested_by, mut bytes, mut reason) = (None, None, None);
@@ -214,6 +227,7 @@ pub(crate) fn log_line(entry: &LogEntry) -> api::LogLine {
                 RequestedBy::CatchUp => api::RequestedBy::CatchUp,
                 RequestedBy::GaveWay => api::RequestedBy::GaveWay,
                 RequestedBy::Group => api::RequestedBy::Group,
+                RequestedBy::Swap => api::RequestedBy::Swap,
             });
             api::LogEvent::Request
         }

@@ -603,7 +603,7 @@ mod tests {
         assert!(writer.closed().is_cancelled() && !other.closed().is_cancelled());
         assert!(bench.exports.open("p/w").unwrap().description().read_only);
         assert!(
-            !bench.exports.rename(&old, &new, || pool.rename_volume("v", "w")).is_ok(),
+            bench.exports.rename(&old, &new, || pool.rename_volume("v", "w")).is_err(),
             "the name is taken"
         );
         assert_eq!(bench.exports.connections_to(&old).writers, 1, "what failed moves nobody");

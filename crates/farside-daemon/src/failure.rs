@@ -94,7 +94,7 @@ impl Failure for DeviceError {
             DeviceError::Io { ref source, .. } if source.kind() == std::io::ErrorKind::FileTooLarge => {
                 ErrorBody::new(ErrorCode::Refused, message).hint(FILE_TOO_LARGE)
             }
-            DeviceError::Io { ref source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
+            ref full @ DeviceError::Io { .. } if full.is_full() => {
                 ErrorBody::new(ErrorCode::NoSpace, message)
                     .hint("the file system there is full (df): make room, or put the pool elsewhere")
             }
@@ -172,7 +172,7 @@ impl Failure for SessionError {
             SessionError::Refused(refusal) => refused(refusal, message),
             SessionError::Lost(_) | SessionError::Unreachable { .. } => {
                 ErrorBody::new(ErrorCode::PeerUnreachable, message).hint(
-                    "is the other farsided running, and its port open? farside peer list shows the session",
+                    "is the other farsided running, and its port open? Of sites that are paired farside peer list shows the session",
                 )
             }
             SessionError::NotAuthenticated(_) | SessionError::Version { .. } | SessionError::KeyInUse(_) => {

@@ -16,11 +16,11 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use farside_api::{self as api, ErrorBody, ErrorCode, MirrorState, Role};
+use farside_api::{self as api, ErrorBody, ErrorCode, MirrorState, MirrorStopped, Role};
 use farside_engine::{Engine, VolumeName};
 use farside_mirror::{
     Destination, DestinationParts, EndingStore, Endings, Mirror, MirrorStatus, QueueStatus, Relationship,
-    ReplicaLimits, Reversal, Schedule, SourceService, TransferQueue, dissolve_in_pool,
+    ReplicaLimits, Reversal, Schedule, SourceService, Stopped, TransferQueue, dissolve_in_pool,
 };
 use farside_peer::{Node, PeerId, PeerStatus};
 use farside_platform::{Clock, Randomness, Timestamp};
@@ -451,6 +451,7 @@ impl Mirrors {
             },
             // A reason of before that the transfer goes on in spite of says less than that it stands.
             why: interrupted.or(stands).or(away).or_else(|| why_now(status, peer.as_ref())).or(clocks),
+            stopped: stopped(status, peer.as_ref()),
             lag_seconds: status.lag_seconds(now, source_ahead(peer.as_ref())),
             objective_seconds: status.objective().map(|objective| objective.as_secs_f64()),
             forecast_seconds: status.forecast.and_then(|f| f.lag).map(|lag| lag.as_secs_f64()),
@@ -500,6 +501,7 @@ impl Mirrors {
                 "it waits for pool {}, which is not open; farside pool list says why",
                 relationship.destination.pool
             )),
+            stopped: None,
             lag_seconds: None,
             objective_seconds: None,
             forecast_seconds: None,
@@ -622,7 +624,8 @@ fn away(status: &MirrorStatus, peer: Option<&PeerStatus>) -> Option<String> {
         let says_nothing = status.why.is_none() && matches!(status.state, State::Mirrored | State::Queued);
         return says_nothing.then(|| {
             format!(
-                "the site that it followed is not paired any more, and nothing comes. Pair again (if that site has another key by then, farside peer rekey \
+                "the site that it followed is not paired any more (its peer was removed here, or this site's state database was \
+                 lost), and nothing comes. Pair again (if that site has another key by then, farside peer rekey \
                  too; and farside peer allow at that site, if the right went), or farside mirror delete {}",
                 status.relationship.destination
             )
@@ -634,6 +637,13 @@ fn away(status: &MirrorStatus, peer: Option<&PeerStatus>) -> Option<String> {
     let is_due = status.relationship.schedule != Schedule::OnRequest || status.state == State::Queued;
     if !is_due || !matches!(status.state, State::Mirrored | State::Queued) {
         return None;
+    }
+    if status.is_for_swap {
+        return Some(format!(
+            "a swap waits for its session, and changes the roles when it is back; farside mirror abort {} gives it up. There is {}",
+            status.relationship.destination,
+            no_session(peer)
+        ));
     }
     Some(format!("{}. The replica is unchanged, and is updated when the session is back", no_session(peer)))
 }
@@ -675,6 +685,21 @@ fn untold_for_good(status: &MirrorStatus, peer: Option<&PeerStatus>) -> Option<S
              farside mirror delete {destination}"
         )
     })
+}
+
+/// What keeps a mirror from being updated until a person does something about it.
+fn stopped(status: &MirrorStatus, peer: Option<&PeerStatus>) -> Option<MirrorStopped> {
+    if status.state == farside_mirror::State::BrokenOff {
+        return None;
+    }
+    if peer.is_none_or(peers::is_removed_there) {
+        return Some(MirrorStopped::NotPaired);
+    }
+    match &status.stopped {
+        Some(Stopped::NoRight(_)) => Some(MirrorStopped::NoRight),
+        Some(Stopped::NoRoom(_)) => Some(MirrorStopped::NoRoom),
+        None => None,
+    }
 }
 
 /// Why a direction sleeps, of which `back` is the other one.

@@ -258,6 +258,8 @@ mod tests {
             source_heard: None,
             source_heard_at: None,
             session_why: None,
+            is_for_swap: false,
+            stopped: None,
         };
         let transfer = Some(Progress::waiting(TransferKind::Update));
         let mut phase = SwapPhase::Update;

@@ -322,6 +322,7 @@ pub(crate) fn document(peer: &PeerStatus) -> api::Peer {
             (true, Some(_)) => api::PeerState::NotAnswering,
             (false, _) => api::PeerState::Disconnected,
         },
+        dialled_us: peer.state.connected && !peer.state.dialled_by_us,
         why: why(peer),
         last_heard_at: peer.state.heard_at.map(convert::time),
         protocol: peer.state.version.map(u32::from),
@@ -347,6 +348,12 @@ pub(crate) fn why(peer: &PeerStatus) -> Option<String> {
         }
         (of_session, other) => other.or(of_session),
     }
+}
+
+/// Whether the peer has said that it does not know this site (any more): no session comes about until they are paired again.
+pub(crate) fn is_removed_there(peer: &PeerStatus) -> bool {
+    let says_so = |error: &String| error.contains("does not know this site's key");
+    !peer.state.connected && peer.state.last_error.as_ref().is_some_and(says_so)
 }
 
 /// What is to be told of a peer whose clock is another than this site's.

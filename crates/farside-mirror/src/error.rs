@@ -68,6 +68,11 @@ impl MirrorError {
         matches!(self, MirrorError::Transfer(error) if error.is_lost_session())
     }
 
+    /// Whether the source refused it because this site has no right to it.
+    pub(crate) fn is_forbidden(&self) -> bool {
+        matches!(self, MirrorError::Transfer(error) if error.is_forbidden())
+    }
+
     /// Whether the engine has no such volume or snapshot.
     pub(crate) fn is_not_found(&self) -> bool {
         matches!(self, MirrorError::Transfer(TransferError::Engine(EngineError::NotFound { .. })))

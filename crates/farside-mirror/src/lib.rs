@@ -50,7 +50,9 @@ pub use links::Links;
 pub use log::{LogEntry, LogEvent, RequestedBy};
 pub use options::MirrorOptions;
 pub use queue::{QueueStatus, TransferQueue};
-pub use relationship::{Asked, Comparing, Mirror, MirrorStatus, Published, SourceHeard, dissolve_in_pool};
+pub use relationship::{
+    Asked, Comparing, Mirror, MirrorStatus, Published, SourceHeard, Stopped, dissolve_in_pool,
+};
 pub use replica_limits::ReplicaLimits;
 pub use retention::Retention;
 pub use schedule::{ClockReading, Schedule, Ticker, Timetable};

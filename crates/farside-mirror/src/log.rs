@@ -87,6 +87,8 @@ pub enum RequestedBy {
     GaveWay,
     /// Another mirror of its group.
     Group,
+    /// A person who has asked for a change of roles: it comes before that.
+    Swap,
 }
 
 impl fmt::Display for RequestedBy {
@@ -98,6 +100,7 @@ impl fmt::Display for RequestedBy {
             RequestedBy::CatchUp => "catch-up",
             RequestedBy::GaveWay => "gave-way",
             RequestedBy::Group => "group",
+            RequestedBy::Swap => "swap",
         })
     }
 }
@@ -112,6 +115,7 @@ impl std::str::FromStr for RequestedBy {
             "catch-up" => RequestedBy::CatchUp,
             "gave-way" => RequestedBy::GaveWay,
             "group" => RequestedBy::Group,
+            "swap" => RequestedBy::Swap,
             _ => return Err(()),
         })
     }
@@ -180,6 +184,7 @@ mod tests {
             LogEvent::Request { by: RequestedBy::Retry },
             LogEvent::Request { by: RequestedBy::CatchUp },
             LogEvent::Request { by: RequestedBy::GaveWay },
+            LogEvent::Request { by: RequestedBy::Swap },
             LogEvent::Start,
             LogEvent::End { bytes: 77 },
             LogEvent::Abort { reason: "the link went away".into() },

@@ -3,8 +3,8 @@
 //! The data of a replica is as old as the snapshot it shows. It is at its oldest in the moment before the next one is published: then
 //! its age is the time between the two snapshots (the *period*) and the time that the update took. So with an objective O and an
 //! update that takes `f + s · period`, the period may be `(O − f) / (1 + s)`. Both figures are learnt from the mirror's own updates:
-//! `f` from the quickest, `s` from the slow ones, since an objective is about these. Waiting for a session or a turn is part
-//! of `f`, as long as it is for the slow ones. A tenth of the objective is kept back. An update begins as late as that allows: the longer the period,
+//! `f` from the quickest, `s` from the slow ones, since an objective is about these. Waiting for a turn is part of `f`, as long
+//! as it is for the slow ones. Waiting for a session is not: an outage says nothing of the updates after it. A tenth of the objective is kept back. An update begins as late as that allows: the longer the period,
 //! the more of what was overwritten twice need not travel. Of a mirror whose updates nobody has seen yet half of the objective is
 //! kept back: hundreds that begin together wait for each other. Pure: no clock, no I/O.
 
@@ -18,7 +18,7 @@ use crate::limits::{EVERY_MIN, OBJECTIVE_MARGIN, OBJECTIVE_MARGIN_UNKNOWN, PACE_
 pub struct Update {
     /// Between the snapshot before and this one.
     pub period: Duration,
-    /// From asking for it until it began: for a session, and for its turn. It does not get shorter with the period.
+    /// From when it had a session until it began: for its turn. It does not get shorter with the period.
     pub waited: Duration,
     /// From its beginning until it was published.
     pub took: Duration,
@@ -37,7 +37,7 @@ pub struct Forecast {
     pub period: Duration,
     /// How long the next one will take, its wait included.
     pub takes: Duration,
-    /// Of that, for a session and for its turn.
+    /// Of that, for its turn.
     pub waits: Duration,
     /// How old the data will be at most; none if it falls behind more and more.
     pub lag: Option<Duration>,
@@ -117,9 +117,10 @@ impl Pace {
     }
 }
 
-/// When the next update has to begin, on monotonic time: `taken` is when the snapshot was taken that is shown.
+/// When the next update has to begin, on monotonic time: `taken` is when the snapshot was taken that is shown. Whatever the forecast
+/// is, not later than one objective after that: by then the data is too old, and one that takes so long has to begin as soon as it can.
 pub fn begins_at(objective: Duration, pace: &Pace, taken: Duration) -> Duration {
-    taken.saturating_add(pace.forecast(objective).period)
+    taken.saturating_add(pace.forecast(objective).period.min(objective))
 }
 
 /// By these words it is known in a longer reason.
@@ -228,6 +229,17 @@ mod tests {
         assert!(said.contains(NOT_MET) && said.contains("for 40 s of it they wait for their turn"), "{said}");
         // What a mirror has waited for before is no news.
         assert_eq!(behind.behind(s(40.0)), behind);
+    }
+
+    #[test]
+    fn the_next_update_never_begins_later_than_the_objective() {
+        // Updates that take longer than the objective, and such that fall behind more and more.
+        let slow = pace(&[(29.0, 29.0); 3]);
+        let hopeless = pace(&[(0.001, 1.0), (10.0, 16.0), (20.0, 31.0), (30.0, 46.0)]);
+        for pace in [slow, hopeless] {
+            assert!(!pace.forecast(s(20.0)).meets(s(20.0)));
+            assert!(begins_at(s(20.0), &pace, s(100.0)) <= s(120.0));
+        }
     }
 
     #[test]

@@ -64,9 +64,16 @@ pub(crate) struct UnderWay {
     inner: Arc<Inner>,
     ticket: Ticket,
     told: Arc<Told>,
+    /// The line learns from it how long places are kept.
+    teaches: bool,
 }
 
 impl UnderWay {
+    /// Leaves its place. How long it kept it says nothing of those after it if it was waiting for a peer that was gone (`teaches`).
+    pub(crate) fn end(mut self, teaches: bool) {
+        self.teaches = teaches;
+    }
+
     /// Resolves once the transfer is to give its place to somebody else.
     pub(crate) async fn is_to_give_way(&self) {
         self.told.gives_way.cancelled().await;
@@ -75,7 +82,7 @@ impl UnderWay {
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        self.inner.leave(self.ticket);
+        self.inner.leave(self.ticket, self.teaches);
     }
 }
 
@@ -99,9 +106,12 @@ impl Inner {
         }
     }
 
-    fn leave(&self, ticket: Ticket) {
+    fn leave(&self, ticket: Ticket, teaches: bool) {
         let mut seats = self.seats();
-        seats.line.end(ticket, self.began.elapsed());
+        match teaches {
+            true => seats.line.end(ticket, self.began.elapsed()),
+            false => seats.line.leave(ticket),
+        }
         seats.told.retain(|(of, _)| *of != ticket);
         self.look(&mut seats);
     }
@@ -158,7 +168,7 @@ impl TransferQueue {
             seats.told.push((ticket, told.clone()));
             self.inner.look(&mut seats);
             // From here on it leaves the line, or its place, when this is dropped.
-            UnderWay { inner: self.inner.clone(), ticket, told: told.clone() }
+            UnderWay { inner: self.inner.clone(), ticket, told: told.clone(), teaches: true }
         };
         loop {
             // Who is long enough under way to give way shows only as time passes.

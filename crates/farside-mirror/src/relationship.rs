@@ -29,4 +29,4 @@ pub(crate) use common_base::{common_base, drop_probe};
 pub use dissolve::dissolve_in_pool;
 pub use mirror::{Asked, Mirror};
 pub(crate) use role_change::already_a_replica;
-pub use status::{MirrorStatus, Published, SourceHeard};
+pub use status::{MirrorStatus, Published, SourceHeard, Stopped};

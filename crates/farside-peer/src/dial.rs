@@ -110,7 +110,7 @@ impl Dialler {
             Verdict::Welcome => Ok(answer),
             Verdict::Version => Err(versions_differ(&self.versions, answer.versions)),
             Verdict::UnknownKey => Err(SessionError::NotAuthenticated(format!(
-                "the site at {address} does not know this site's key {}; it was never paired or was removed there. Pair the sites again",
+                "the site at {address} does not know this site's key {}; it was never paired, was removed there, or that site has lost its state database. Pair the sites again",
                 self.identity.id()
             ))),
             Verdict::Busy => Err(SessionError::Unreachable {

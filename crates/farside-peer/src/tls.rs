@@ -83,12 +83,26 @@ struct PinnedKey {
     provider: Arc<CryptoProvider>,
 }
 
+/// What follows the key that was found.
+const ANSWERS: &str = " answers at this address";
+
+/// Whether an error says that the site with this key answered where another was expected.
+pub(crate) fn is_answered_by(error: &str, key: PeerId) -> bool {
+    error.contains(&format!("{key}{ANSWERS}"))
+}
+
 /// What a dialler found where it expected another key; travels inside the TLS error.
 #[derive(Debug, thiserror::Error)]
-#[error("expected the site with key {expected}, but {found} answers at this address")]
+#[error("expected the site with key {expected}, but {found}{ANSWERS}")]
 struct WrongKey {
     expected: PeerId,
     found: PeerId,
+}
+
+/// What is said of a key that answers where another was expected.
+#[cfg(test)]
+pub(crate) fn wrong_key(expected: PeerId, found: PeerId) -> String {
+    WrongKey { expected, found }.to_string()
 }
 
 impl ServerCertVerifier for PinnedKey {

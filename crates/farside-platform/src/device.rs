@@ -60,7 +60,7 @@ pub enum DeviceError {
     },
     /// Another process holds the device.
     #[error(
-        "{device} is in use: {by}. Nothing was changed. Stop that farsided, or close the pool there, first"
+        "{device} is in use: {by}. Nothing was changed. Stop that farsided first, or name another file or device"
     )]
     Locked {
         /// The device's name.
@@ -90,6 +90,11 @@ pub enum DeviceError {
 }
 
 impl DeviceError {
+    /// Whether the file system that the pool's file lies on is full.
+    pub fn is_full(&self) -> bool {
+        matches!(self, DeviceError::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull)
+    }
+
     /// Whether the medium itself says that what was asked for is lost: the kernel's words for an unreadable sector, for a
     /// failed integrity check and for a target that gave up. A place that the device has not got counts too. Any other
     /// error (no memory, a cable, a path, a server) may pass, and says nothing of what the medium holds.

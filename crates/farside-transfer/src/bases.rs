@@ -28,12 +28,32 @@ const RESCUE_NAME_MAX: usize = 72;
 pub fn rescue_moment(name: &str) -> Option<(&str, bool)> {
     let rest = name.strip_prefix(RESCUE)?.strip_prefix('-').filter(|_| name.len() <= RESCUE_NAME_MAX)?;
     let of_source = rest.strip_prefix("source-");
-    let rest = of_source.unwrap_or(rest);
+    moment_of(of_source.unwrap_or(rest)).map(|at| (at, of_source.is_some()))
+}
+
+/// The moment in a name `STEM-TIME`, or `STEM-TIME-NUMBER`.
+fn moment_after<'a>(stem: &str, name: &'a str) -> Option<&'a str> {
+    moment_of(name.strip_prefix(stem)?.strip_prefix('-')?)
+}
+
+/// The moment that `rest` is, perhaps with a number after it.
+fn moment_of(rest: &str) -> Option<&str> {
     let (at, number) = rest.split_at(rest.find('Z')? + 1);
     let is_day = |c: (usize, char)| if matches!(c.0, 4 | 7) { c.1 == '-' } else { c.1.is_ascii_digit() };
     let is_moment = at.len() > DAY && at.is_ascii() && at.char_indices().take(DAY).all(is_day);
     let is_numbered = number.strip_prefix('-').is_some_and(|number| number.parse::<u64>().is_ok());
-    (is_moment && (number.is_empty() || is_numbered)).then_some((at, of_source.is_some()))
+    (is_moment && (number.is_empty() || is_numbered)).then_some(at)
+}
+
+/// Whether it is a name as timetables of snapshots give it: `auto-2027-01-15T08:00:00Z`, or `app-…` if an application was frozen for
+/// it. Anybody may give such a name; where it travels to, the name is all that tells.
+pub fn is_of_timetable(name: &str) -> bool {
+    ["auto", "app"].iter().any(|stem| moment_after(stem, name).is_some())
+}
+
+/// Whether it is the name of what a mirror that is over left here as its last base.
+pub fn is_left_base(name: &str) -> bool {
+    moment_after(LEFT_BASE, name).is_some()
 }
 
 /// The name at this site of a snapshot that a person at the source called `name`: what is called a rescue there is none here, and
@@ -341,4 +361,28 @@ pub fn release(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_tell_what_took_a_snapshot() {
+        for name in ["auto-2027-01-15T08:00:00Z", "app-2027-01-15T08:00:00Z-2"] {
+            assert!(is_of_timetable(name) && !is_left_base(name) && rescue_moment(name).is_none(), "{name}");
+        }
+        for name in
+            ["auto-monday", "app", "automatic-2027-01-15T08:00:00Z", "auto-2027-01-15T08:00:00Z-x", "monday"]
+        {
+            assert!(!is_of_timetable(name), "{name}");
+        }
+        assert!(is_left_base("base-2027-01-15T08:00:00.5Z") && !is_left_base("base-camp"));
+        assert_eq!(
+            rescue_moment("rescue-source-2027-01-15T08:00:00Z-3"),
+            Some(("2027-01-15T08:00:00Z", true))
+        );
+        assert_eq!(rescue_moment("rescue-2027-01-15T08:00:00Z"), Some(("2027-01-15T08:00:00Z", false)));
+        assert_eq!(rescue_moment("rescue-boat"), None);
+    }
 }

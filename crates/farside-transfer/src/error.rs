@@ -8,6 +8,9 @@ use uuid::Uuid;
 /// The code of a refusal: the resync was asked for while the source's volume began to follow the asker's, and is to be taken back.
 pub const CROSSED: &str = "crossed";
 
+/// The code of a refusal: the asker has no right to the volume.
+const FORBIDDEN: &str = "forbidden";
+
 /// What can go wrong. Whatever it is, a replica is what it was before: one whole version, or not yet anything.
 #[derive(Debug, thiserror::Error)]
 pub enum TransferError {
@@ -118,6 +121,15 @@ impl TransferError {
     /// Whether the source refused it because its volume follows this one.
     pub fn is_crossed(&self) -> bool {
         matches!(self, TransferError::Session(SessionError::Refused(refusal)) if refusal.code == CROSSED)
+    }
+
+    /// Whether the source refused it because this site has no right to it (any more).
+    pub fn is_forbidden(&self) -> bool {
+        match self {
+            TransferError::Session(SessionError::Refused(refusal)) => refusal.code == FORBIDDEN,
+            TransferError::SourceFailed { code, .. } => code == FORBIDDEN,
+            _ => false,
+        }
     }
 
     /// Whether the pool here ran full under it.

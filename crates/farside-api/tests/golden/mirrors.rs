@@ -42,6 +42,7 @@ fn mirror_status() {
                 levels: levels(),
             }),
             overtaken: None,
+            stopped: Some(MirrorStopped::NoRoom),
             source_heard: Some(SourceHeard::Noted),
             source_heard_at: Some(at("2026-11-21T21:30:00Z")),
             source_overtaken: Some(SourceOvertaken { by: "c:r/s".into(), since: at("2026-11-21T21:00:00Z") }),
@@ -52,7 +53,7 @@ fn mirror_status() {
         }],
         json!([{
             "id": ID, "name": "q/r", "role": "destination", "source": "a:p/v", "destination": "q/r",
-            "state": "transferring", "why": null, "lag_seconds": 12.5, "objective_seconds": 30.0,
+            "state": "transferring", "why": null, "stopped": "no-room", "lag_seconds": 12.5, "objective_seconds": 30.0,
             "forecast_seconds": 28.5, "queue_position": 3, "retention": "last=2,hourly=24", "group": "shop",
             "current_snapshot": "s1", "content_root": "00".repeat(16), "base_snapshot": "s1", "last_proven_at": null,
             "schedule": "every 10s", "throttle": 4_000_000,

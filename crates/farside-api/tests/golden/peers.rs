@@ -8,6 +8,7 @@ fn peer() -> Peer {
         id: "ab".repeat(32),
         address: Some("192.0.2.1:7440".into()),
         state: PeerState::Connected,
+        dialled_us: false,
         why: None,
         last_heard_at: Some(at("2026-11-21T20:00:00Z")),
         protocol: Some(1),

@@ -13,6 +13,7 @@ fn snapshot_list() {
             created_at: at("2026-11-21T20:00:00.5Z"),
             held: true,
             on_main_line: false,
+            taken_by: Some(TakenBy::Rescue),
             made_by: MadeBy::Mirror,
             rotates: true,
             referenced_bytes: Some(8192),

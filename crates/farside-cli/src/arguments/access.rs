@@ -8,7 +8,7 @@ use farside_api::AccessRole;
 
 use super::destructive::Destructive;
 use super::names::parse_label;
-use crate::quantities::{parse_days, parse_duration};
+use crate::quantities::parse_duration;
 
 /// What somebody may do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -48,7 +48,7 @@ pub enum Token {
         #[arg(long)]
         role: Role,
         /// For how long it is good, at most 3650d [default: 90d]
-        #[arg(long, value_name = "DURATION", value_parser = parse_days)]
+        #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
         valid: Option<Duration>,
     },
     /// List tokens: role, end, last use

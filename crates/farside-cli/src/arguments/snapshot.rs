@@ -55,6 +55,7 @@ pub enum Snapshot {
     },
     /// Allow a held snapshot to be deleted again
     #[command(after_help = "Example:\n  farside snapshot unhold p/db@monday")]
+    #[command(alias = "release")]
     Unhold {
         /// POOL/VOL@SNAP
         name: SnapshotName,

@@ -87,8 +87,20 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
         Verb::Forward { listen, destination, peer } => {
             let request = AcceleratorForward { listen: listen.to_string(), destination, peer };
             let made: AcceleratorForward = client.post(&["accelerator", "forwards"], &request).await?;
+            let now: Option<AcceleratorStatus> = match context.json {
+                true => None,
+                false => client.get(&["accelerator"]).await.ok(),
+            };
+            let is_off = now.is_some_and(|now| now.state == AcceleratorState::Off);
             context.show(&made, |made| {
-                format!("{} is forwarded to {} at {}\n", made.listen, made.destination, made.peer)
+                let AcceleratorForward { listen, destination, peer } = made;
+                match is_off {
+                    true => format!(
+                        "that {listen} is forwarded to {destination} at {peer} is remembered; the accelerator is off, and nothing listens \
+                         until farside accel up\n"
+                    ),
+                    false => format!("{listen} is forwarded to {destination} at {peer}\n"),
+                }
             });
         }
         Verb::Preposition { target, peer } => preposition::run(&context, &target, peer).await?,

@@ -8,10 +8,12 @@ pub(super) mod group;
 mod import;
 mod levels;
 
+use std::time::Duration;
+
 use farside_api::{
     BreakMirror, CreateMirror, ErrorBody, ErrorCode, LogLine, Mirror, MirrorDestination, MirrorState,
-    Operation, OperationKind, OperationState, RequestedBy, ResyncMirror, Role, SetMirror, SourceHeard,
-    StartTransfer, TransferKind, TransferRecord, TransferResult, awake,
+    Operation, OperationKind, OperationState, PeerState, PeerStatus, RequestedBy, ResyncMirror, Role,
+    SetMirror, SourceHeard, StartTransfer, TransferKind, TransferRecord, TransferResult, awake,
 };
 use reqwest::Method;
 
@@ -47,7 +49,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
                 group: policy.group.filter(|group| group != "none"),
                 link: link.request(),
             };
-            let mirror: Mirror = context.client.post(&["mirrors"], &request).await?;
+            let mirror = create(&context, &source.peer, &request).await?;
             present::show(&context, there, &mirror, &format!("the mirror of {of}"), |m| {
                 let updates = m.schedule.as_ref().map(|s| format!(", updated {s}")).unwrap_or_default();
                 let next = format!("next: farside mirror initialize {}\n", m.name);
@@ -91,7 +93,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
                 let request = StartTransfer { timeout_seconds: Some(arguments.timeout.as_secs_f64()) };
                 let at = path(&arguments.volume, "initialize");
                 let started: Operation = context.client.post(&at, &request).await?;
-                follow(&context, "initialize", arguments.no_wait, there, started).await?;
+                follow(&context, "initialize", &arguments, there, started).await?;
             }
         }
         Verb::Update(arguments) => transfer(&context, "update", arguments).await?,
@@ -102,7 +104,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
                 Some(last) => {
                     let verb = name_of(&last.kind);
                     let last = long_over(last, &verb);
-                    follow(&context, &verb, false, None, last).await?;
+                    show_end(&context, &verb, None, last, None).await?;
                 }
                 None => until_at_rest(&context, &name).await?,
             }
@@ -141,7 +143,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
             let is_plan = destructive.plan;
             start(&context, "resync", &transfer, &request, destructive).await?;
             if !is_plan && !context.json {
-                advise_settings(&context, &transfer.volume).await;
+                advise(&context, &transfer.volume).await;
             }
         }
         Verb::Swap { group: Some(group), timeout, destructive, .. } => {
@@ -151,7 +153,13 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
         Verb::Swap { volume: Some(volume), no_wait, timeout, destructive, .. } => {
             let transfer = TransferArguments { volume, no_wait, timeout };
             let request = StartTransfer { timeout_seconds: Some(transfer.timeout.as_secs_f64()) };
+            let is_shown = !destructive.plan && !no_wait && !context.json;
+            // Before: afterwards it is no replica any more.
+            let before = if is_shown { replica(&context, &transfer.volume).await } else { None };
             start(&context, "swap", &transfer, &request, destructive).await?;
+            if let Some(advice) = before.as_ref().and_then(advice_after_swap) {
+                print(&advice);
+            }
         }
         Verb::Break { group: Some(group), at, destructive, .. } => {
             let at = at.map(|at| at.name().to_owned());
@@ -231,17 +239,26 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
             let volume = volume.map(|v| v.to_string());
             let query: Vec<_> = volume.iter().map(|v| ("volume", v.as_str())).collect();
             let records: Vec<TransferRecord> = context.client.get_with(&["history"], &query).await?;
-            context.show(
-                &records,
-                |records| if levels { levels::of_transfers(records) } else { history(records) },
-            );
+            let elsewhere = match records.is_empty() && !context.json {
+                true => elsewhere(&context, volume.as_deref(), "history").await,
+                false => None,
+            };
+            context.show(&records, |records| match elsewhere {
+                Some(elsewhere) => elsewhere,
+                None if levels => levels::of_transfers(records),
+                None => history(records),
+            });
         }
         Verb::Log { volume, limit } => {
             let (volume, limit) = (volume.map(|v| v.to_string()), limit.to_string());
             let mut query = vec![("limit", limit.as_str())];
             query.extend(volume.iter().map(|v| ("volume", v.as_str())));
             let lines: Vec<LogLine> = context.client.get_with(&["log"], &query).await?;
-            context.show(&lines, |lines| log(lines));
+            let elsewhere = match lines.is_empty() && !context.json {
+                true => elsewhere(&context, volume.as_deref(), "log").await,
+                false => None,
+            };
+            context.show(&lines, |lines| elsewhere.unwrap_or_else(|| log(lines)));
         }
         Verb::Delete { volume, destructive } => {
             let request = DestructiveRequest {
@@ -310,7 +327,7 @@ async fn until_at_rest(context: &Context, name: &str) -> Result<(), ErrorBody> {
         };
         if mirror.transfer.is_some() {
             has_waited = true;
-            tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+            tokio::time::sleep(Duration::from_millis(500)).await;
             continue;
         }
         let records: Vec<TransferRecord> = context.client.get_with(&["history"], &[("volume", name)]).await?;
@@ -362,11 +379,51 @@ async fn is_copied(context: &Context, volume: &VolumeName) -> Result<bool, Error
     }))
 }
 
+/// How long the daemon waits for a session with the peer when a mirror is created.
+const CREATE_WAIT: Duration = Duration::from_secs(15);
+/// Longest answer to that: the wait, and what the peer takes for its answer.
+const CREATE_WITHIN: Duration = Duration::from_secs(120);
+
+/// Creates a mirror. If there is no session with its peer, that is what the daemon waits for, and whoever waits hears of it.
+async fn create(context: &Context, peer: &str, request: &CreateMirror) -> Result<Mirror, ErrorBody> {
+    let known: Result<PeerStatus, _> = context.client.get(&["peers", peer]).await;
+    match known {
+        Ok(known) if known.peer.state == PeerState::Disconnected => {
+            let why = known.peer.why.as_deref();
+            eprintln!("farside: {}", progress::waits_for_session(peer, why, Some(CREATE_WAIT)));
+            context.client.post_within(CREATE_WITHIN, &["mirrors"], request).await
+        }
+        // What is wrong with the peer, or with the daemon, the request itself tells.
+        _ => context.client.post(&["mirrors"], request).await,
+    }
+}
+
+/// Where what `verb` lists is kept, of volumes that are only sources here; none if a replica is here.
+async fn elsewhere(context: &Context, volume: Option<&str>, verb: &str) -> Option<String> {
+    let query: Vec<_> = volume.iter().map(|volume| ("volume", *volume)).collect();
+    let mirrors: Vec<Mirror> = context.client.get_with(&["mirrors"], &query).await.ok()?;
+    kept_elsewhere(&mirrors, verb)
+}
+
+fn kept_elsewhere(mirrors: &[Mirror], verb: &str) -> Option<String> {
+    if mirrors.is_empty() || mirrors.iter().any(|m| m.role == Role::Destination) {
+        return None;
+    }
+    let line = |m: &Mirror| {
+        let (site, replica) = m.destination.split_once(':').unwrap_or(("the other site", &m.destination));
+        format!(
+            "{} is the source here; its replica is {}, and the {verb} is kept there: at {site}, farside mirror {verb} {replica}\n",
+            m.name, m.destination
+        )
+    };
+    Some(mirrors.iter().map(line).collect())
+}
+
 /// Starts a transfer and, unless told otherwise, stays until it ends. Interrupted, the daemon goes on.
 async fn transfer(context: &Context, verb: &str, arguments: TransferArguments) -> Result<(), ErrorBody> {
     let request = StartTransfer { timeout_seconds: Some(arguments.timeout.as_secs_f64()) };
     let started: Operation = context.client.post(&path(&arguments.volume, verb), &request).await?;
-    follow(context, verb, arguments.no_wait, None, started).await
+    follow(context, verb, &arguments, None, started).await
 }
 
 /// The same for one that is planned and asked about first.
@@ -385,7 +442,7 @@ async fn start(
         impact: Impact::Service,
     };
     match carry_out::<Operation>(&context.client, request, destructive, context.json).await? {
-        Some(started) => follow(context, verb, arguments.no_wait, None, started).await,
+        Some(started) => follow(context, verb, arguments, None, started).await,
         None => Ok(()),
     }
 }
@@ -394,11 +451,11 @@ async fn start(
 async fn follow(
     context: &Context,
     verb: &str,
-    no_wait: bool,
+    arguments: &TransferArguments,
     there: Option<bool>,
     started: Operation,
 ) -> Result<(), ErrorBody> {
-    if no_wait {
+    if arguments.no_wait {
         present::show(context, there, &started, verb, |o| {
             format!(
                 "started; farside mirror wait {} waits for it, farside mirror status shows its progress\n",
@@ -407,7 +464,18 @@ async fn follow(
         });
         return Ok(());
     }
-    let ended = progress::watch(&context.client, started).await?;
+    show_end(context, verb, there, started, Some(arguments.timeout)).await
+}
+
+/// The same of one that is waited for in any case. `timeout`: how long it waits for a lost session, where that is known.
+async fn show_end(
+    context: &Context,
+    verb: &str,
+    there: Option<bool>,
+    started: Operation,
+    timeout: Option<Duration>,
+) -> Result<(), ErrorBody> {
+    let ended = progress::watch_for(&context.client, started, timeout).await?;
     if ended.state == OperationState::Failed {
         let unknown = || ErrorBody::new(ErrorCode::Failed, format!("the {verb} of {} failed", ended.volume));
         return Err(ended.error.clone().unwrap_or_else(unknown));
@@ -420,25 +488,47 @@ fn path<'a>(volume: &'a VolumeName, verb: &'a str) -> [&'a str; 4] {
     ["mirrors", &volume.pool, &volume.volume, verb]
 }
 
-/// A volume that follows another one only when asked, or keeps one point, is rarely what was meant after a failover.
-async fn advise_settings(context: &Context, volume: &VolumeName) {
+/// The mirror whose replica a volume is. It is for advice: what cannot be asked is nothing.
+async fn replica(context: &Context, volume: &VolumeName) -> Option<Mirror> {
     let name = volume.to_string();
-    // It is done; what cannot be asked any more is only advice.
-    let Ok(mirrors) = context.client.get_with::<Vec<Mirror>>(&["mirrors"], &[("volume", &name)]).await else {
-        return;
-    };
-    let follower = mirrors.iter().find(|m| m.role == Role::Destination);
-    // What the site that it was a replica of kept is not known here.
-    if follower.is_some_and(|m| m.retention.is_none()) {
-        print(&format!(
-            "{name} keeps only its newest point; farside mirror set {name} --keep last=10,daily=7 keeps more\n"
-        ));
+    let mirrors: Vec<Mirror> = context.client.get_with(&["mirrors"], &[("volume", &name)]).await.ok()?;
+    mirrors.into_iter().find(|m| m.role == Role::Destination)
+}
+
+/// A volume that follows another one only when asked, or that keeps no more than its newest point, is rarely what was meant after a
+/// failover: what the other side had of both is not here.
+async fn advise(context: &Context, volume: &VolumeName) {
+    if let Some(follower) = replica(context, volume).await {
+        print(&advice_after_resync(&follower));
     }
-    if follower.is_some_and(|m| m.schedule.is_none()) {
-        print(&format!(
+}
+
+fn advice_after_resync(follower: &Mirror) -> String {
+    let name = &follower.name;
+    let mut advice = String::new();
+    if follower.schedule.is_none() {
+        advice += &format!(
             "{name} has no schedule: it is updated only when you ask; farside mirror set {name} --every 10s gives it one\n"
-        ));
+        );
     }
+    if follower.retention.is_none() {
+        advice += &format!(
+            "{name} keeps only its newest point, whatever the other side has kept until now; farside mirror set {name} --keep \
+             hourly=24,daily=7 keeps more\n"
+        );
+    }
+    advice
+}
+
+/// What its former source keeps from now on is said there. Only that it was asked for here is known here.
+fn advice_after_swap(before: &Mirror) -> Option<String> {
+    let retention = before.retention.as_ref()?;
+    let (site, volume) = before.source.split_once(':')?;
+    Some(format!(
+        "{} may keep only its newest point now: the retention that {} had ({retention}) does not go along. At {site}: farside mirror set \
+         {volume} --keep {retention}\n",
+        before.source, before.name
+    ))
 }
 
 fn outcome(operation: &Operation) -> String {
@@ -457,7 +547,8 @@ fn outcome(operation: &Operation) -> String {
     let wire = record.wire_bytes_sent + record.wire_bytes_received;
     let set_aside = record.set_aside.iter().map(|name| {
         let what = match name.starts_with("rescue-source-") {
-            true => "what had come from its source beyond that",
+            // From its source, before that went back; or from its own hosts, if everything was compared.
+            true => "what it showed before, which its source does not have,",
             false => "what it showed before",
         };
         format!("{what} stays as {}@{name}; it opens read-only\n", operation.volume)
@@ -634,7 +725,10 @@ fn log(lines: &[LogLine]) -> String {
             time(line.at),
             line.mirror.clone(),
             name_of(&line.event),
-            or_dash(line.kind, |kind| name_of(&kind)),
+            match line.requested_by {
+                Some(RequestedBy::Swap) => "swap".into(),
+                _ => or_dash(line.kind, |kind| name_of(&kind)),
+            },
             or_dash(line.bytes, |bytes| bytes.to_string()),
             line.reason.clone().or(asked).unwrap_or_default(),
         ]
@@ -650,5 +744,46 @@ fn asker(by: RequestedBy) -> &'static str {
         RequestedBy::CatchUp => "the mirror, to catch up",
         RequestedBy::GaveWay => "the mirror, after it gave way",
         RequestedBy::Group => "its group",
+        RequestedBy::Swap => "a person: the roles change after it",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn mirror(role: &str, changes: serde_json::Value) -> Mirror {
+        let mut document = json!({
+            "id": uuid::Uuid::nil(), "name": "q/v", "role": role, "source": "north:p/v", "destination": "south:q/v", "state": "mirrored",
+            "why": null, "lag_seconds": 1.0, "objective_seconds": null, "current_snapshot": "s", "content_root": null,
+            "base_snapshot": null, "last_proven_at": null, "schedule": null, "throttle": null, "transfer": null,
+        });
+        for (field, value) in changes.as_object().expect("an object") {
+            document[field] = value.clone();
+        }
+        serde_json::from_value(document).expect("a mirror")
+    }
+
+    #[test]
+    fn who_asks_a_source_for_the_history_hears_where_it_is() {
+        let source = mirror("source", json!({ "name": "p/v" }));
+        let said = kept_elsewhere(std::slice::from_ref(&source), "history").unwrap();
+        assert!(said.contains("p/v is the source here; its replica is south:q/v"), "{said}");
+        assert!(said.contains("at south, farside mirror history q/v"), "{said}");
+        assert_eq!(kept_elsewhere(&[source, mirror("destination", json!({}))], "log"), None);
+        assert_eq!(kept_elsewhere(&[], "log"), None);
+    }
+
+    #[test]
+    fn after_a_role_change_it_is_said_what_did_not_go_along() {
+        let bare = advice_after_resync(&mirror("destination", json!({})));
+        assert!(bare.contains("no schedule") && bare.contains("farside mirror set q/v --keep"), "{bare}");
+        let set = json!({ "schedule": "every 10s", "retention": "last=3" });
+        assert_eq!(advice_after_resync(&mirror("destination", set.clone())), "");
+        let said = advice_after_swap(&mirror("destination", set)).unwrap();
+        assert!(said.contains("At north: farside mirror set p/v --keep last=3"), "{said}");
+        assert_eq!(advice_after_swap(&mirror("destination", json!({}))), None);
     }
 }

@@ -315,11 +315,20 @@ fn code(file: Option<&Path>) -> Result<String, ErrorBody> {
     read.map_err(|e| {
         ErrorBody::new(ErrorCode::WrongUsage, format!("cannot read the code from {origin}: {e}"))
     })?;
-    match text.trim() {
+    match code_in(&text) {
         "" => Err(ErrorBody::new(ErrorCode::WrongUsage, format!("no code came from {origin}"))
             .hint("farside peer invite on the other site prints one")),
         code => Ok(code.to_owned()),
     }
+}
+
+/// How a code begins.
+const CODE: &str = "farside1_";
+
+/// The code in what was read: the line that begins as one does, where there are others beside it.
+fn code_in(text: &str) -> &str {
+    let mut lines = text.lines().map(str::trim);
+    lines.find(|line| line.starts_with(CODE)).unwrap_or_else(|| text.trim())
 }
 
 fn state(state: PeerState) -> &'static str {
@@ -327,6 +336,14 @@ fn state(state: PeerState) -> &'static str {
         PeerState::Connected => "connected",
         PeerState::NotAnswering => "not answering",
         PeerState::Disconnected => "disconnected",
+    }
+}
+
+/// The same in a list. That the peer has dialled is said where somebody might believe that its address works.
+fn state_of(peer: &Peer) -> String {
+    match peer.dialled_us && peer.address.is_some() {
+        true => format!("{} (it dialled us)", state(peer.state)),
+        false => state(peer.state).to_owned(),
     }
 }
 
@@ -357,7 +374,7 @@ fn listing(peers: &[Peer]) -> String {
     let rows = peers.iter().map(|peer| {
         vec![
             peer.name.clone(),
-            state(peer.state).into(),
+            state_of(peer),
             or_dash(peer.address.clone(), |a| a),
             or_dash(peer.rtt_seconds, milliseconds),
             size(peer.sent_bytes),
@@ -380,10 +397,16 @@ fn status(status: &PeerStatus) -> String {
     let mut text = details(&[
         ("name", peer.name.clone()),
         ("id", peer.id.clone()),
-        ("state", state(peer.state).into()),
+        ("state", state_of(peer)),
         ("why", or_dash(peer.why.clone(), |w| w)),
         ("last heard", or_dash(peer.last_heard_at, time)),
-        ("address", or_dash(peer.address.clone(), |a| a)),
+        (
+            "address",
+            or_dash(peer.address.clone(), |address| match peer.dialled_us {
+                true => format!("{address} (not used by this session)"),
+                false => address,
+            }),
+        ),
         ("protocol", or_dash(peer.protocol, |p| p.to_string())),
         ("rtt", or_dash(peer.rtt_seconds, milliseconds)),
         ("clock", or_dash(peer.clock_ahead_seconds, |ahead| clock(ahead, peer.rtt_seconds))),
@@ -484,4 +507,18 @@ fn paths(paths: &[PeerPath]) -> String {
 fn path_name(path: &PeerPath) -> String {
     let local = path.local.as_ref();
     local.map_or_else(|| path.remote.clone(), |local| format!("{local}={}", path.remote))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_code_is_found_among_other_lines() {
+        assert_eq!(code_in("farside1_ab_cd_ef\n"), "farside1_ab_cd_ef");
+        assert_eq!(code_in("valid until noon\n  farside1_ab_cd_ef \nthank you\n"), "farside1_ab_cd_ef");
+        // What is none is refused by the daemon, as it is.
+        assert_eq!(code_in(" something else \n"), "something else");
+        assert_eq!(code_in("\n"), "");
+    }
 }

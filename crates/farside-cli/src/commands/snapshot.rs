@@ -2,7 +2,8 @@
 
 use farside_api::{
     CloneSnapshot, CreateSnapshots, Difference, DifferenceKind, ErrorBody, ErrorCode, HoldSnapshot, MadeBy,
-    Rename, Rollback, SetSnapshotSchedule, Snapshot, SnapshotSchedule, Volume,
+    Mirror, MirrorState, Rename, Role, Rollback, SetSnapshotSchedule, Snapshot, SnapshotSchedule, TakenBy,
+    Volume,
 };
 use reqwest::Method;
 
@@ -19,8 +20,18 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
         Verb::Create { names } => {
             let request = CreateSnapshots { snapshots: names.iter().map(ToString::to_string).collect() };
             let made: Vec<Snapshot> = context.client.post(&["snapshots"], &request).await?;
+            let mirrors = match context.json {
+                true => Vec::new(),
+                // It is done; where it travels to is only advice.
+                false => {
+                    context.client.get_with(&["mirrors"], &[("role", "source")]).await.unwrap_or_default()
+                }
+            };
             context.show(&made, |made| {
-                made.iter().map(|s| format!("snapshot {}@{} created\n", s.volume, s.name)).collect()
+                let line = |s: &Snapshot| {
+                    format!("snapshot {}@{} created\n{}", s.volume, s.name, travels(s, &mirrors))
+                };
+                made.iter().map(line).collect()
             });
         }
         Verb::List { volume } => {
@@ -33,7 +44,9 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
         Verb::Rename { name, new } => {
             let snapshot: Snapshot =
                 context.client.post(&path_to(&name, "rename"), &Rename { name: new }).await?;
-            context.show(&snapshot, |s| format!("snapshot {name} is now {}@{}\n", s.volume, s.name));
+            context.show(&snapshot, |s| {
+                format!("snapshot {name} is now {}@{}\n{}", s.volume, s.name, goes_all_the_same(s))
+            });
         }
         Verb::Delete { name, destructive } => {
             let request = DestructiveRequest {
@@ -125,6 +138,33 @@ pub(super) async fn clone(
     Ok(())
 }
 
+/// Where a new snapshot of a source travels to, and what becomes of it there: what a replica keeps is decided at its site.
+fn travels(made: &Snapshot, mirrors: &[Mirror]) -> String {
+    let follows =
+        |m: &&Mirror| m.role == Role::Source && m.name == made.volume && m.state != MirrorState::BrokenOff;
+    let line = |mirror: &Mirror| {
+        let (site, replica) =
+            mirror.destination.split_once(':').unwrap_or(("the other site", &mirror.destination));
+        format!(
+            "it travels to {} with the next update. If that mirror has retention (--keep), it goes there by that rule, unless it is \
+             held: at {site}, farside snapshot hold {replica}@{}\n",
+            mirror.destination, made.name
+        )
+    };
+    mirrors.iter().filter(follows).map(line).collect()
+}
+
+/// A new name keeps nothing from going that goes by itself.
+fn goes_all_the_same(snapshot: &Snapshot) -> String {
+    let by = match (snapshot.made_by, snapshot.taken_by) {
+        _ if snapshot.held => return String::new(),
+        (MadeBy::Mirror | MadeBy::Common, _) => "it is a mirror's, which lets it go all the same",
+        (MadeBy::Person, _) if !snapshot.rotates => return String::new(),
+        _ => "it still rotates",
+    };
+    format!("{by}: farside snapshot hold {}@{} keeps it\n", snapshot.volume, snapshot.name)
+}
+
 fn rolled_back(done: &Rollback) -> String {
     let kept = match &done.kept_as {
         Some(kept) => format!("its content until now is {kept}"),
@@ -136,8 +176,13 @@ fn rolled_back(done: &Rollback) -> String {
 async fn hold(context: &Context, name: &SnapshotName, held: bool) -> Result<(), ErrorBody> {
     let snapshot: Snapshot = context.client.post(&path_to(name, "hold"), &HoldSnapshot { held }).await?;
     context.show(&snapshot, |s| {
-        let state = if s.held { "held" } else { "not held" };
-        format!("snapshot {}@{} is {state} at this site\n", s.volume, s.name)
+        let (volume, name) = (&s.volume, &s.name);
+        if s.held {
+            format!("snapshot {volume}@{name} is held at this site: nothing deletes it until farside snapshot unhold\n")
+        } else {
+            let then = if s.rotates { "retention may let it go, and it may be deleted" } else { "it may be deleted" };
+            format!("snapshot {volume}@{name} is not held at this site any more: {then}\n")
+        }
     });
     Ok(())
 }
@@ -208,11 +253,14 @@ fn listing(snapshots: &[Snapshot]) -> String {
         vec![
             format!("{}@{}", snapshot.volume, snapshot.name),
             time(snapshot.created_at),
-            match snapshot.made_by {
-                MadeBy::Person => "person",
-                MadeBy::Mirror => "mirror",
-                MadeBy::Common => "common",
-                MadeBy::Kept => "kept",
+            match (snapshot.made_by, snapshot.taken_by) {
+                (MadeBy::Person, Some(TakenBy::Timetable)) => "timetable",
+                (MadeBy::Person, Some(TakenBy::Rescue)) => "rescue",
+                (MadeBy::Person, Some(TakenBy::Mirror)) => "ended mirror",
+                (MadeBy::Person, None) => "person",
+                (MadeBy::Mirror, _) => "mirror",
+                (MadeBy::Common, _) => "common",
+                (MadeBy::Kept, _) => "kept",
             }
             .into(),
             if snapshot.rotates { "yes" } else { "no" }.into(),
@@ -224,4 +272,49 @@ fn listing(snapshots: &[Snapshot]) -> String {
         ]
     });
     table(&columns, rows.collect(), "no snapshots; make one with farside snapshot create")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn snapshot(name: &str, changes: serde_json::Value) -> Snapshot {
+        let mut document = json!({
+            "name": name, "volume": "p/v", "uuid": uuid::Uuid::nil(), "content_root": null, "created_at": "2027-01-15T08:00:00Z",
+            "held": false, "made_by": "person", "rotates": false, "referenced_bytes": null, "unique_bytes": null,
+        });
+        for (field, value) in changes.as_object().expect("an object") {
+            document[field] = value.clone();
+        }
+        serde_json::from_value(document).expect("a snapshot")
+    }
+
+    #[test]
+    fn a_new_name_keeps_nothing_that_goes_by_itself() {
+        let said = |changes| goes_all_the_same(&snapshot("mine", changes));
+        assert_eq!(said(json!({})), "");
+        assert!(
+            said(json!({ "rotates": true }))
+                .contains("still rotates: farside snapshot hold p/v@mine keeps it")
+        );
+        assert!(said(json!({ "made_by": "mirror" })).contains("farside snapshot hold p/v@mine"));
+        assert_eq!(said(json!({ "rotates": true, "held": true })), "");
+    }
+
+    #[test]
+    fn a_list_says_what_no_person_has_made() {
+        let all = [
+            snapshot("monday", json!({})),
+            snapshot("auto-2027-01-15T08:00:00Z", json!({ "taken_by": "timetable" })),
+            snapshot("rescue-2027-01-15T08:00:00Z", json!({ "taken_by": "rescue" })),
+            snapshot("base-2027-01-15T08:00:00Z", json!({ "taken_by": "mirror" })),
+        ];
+        let text = listing(&all);
+        let lines: Vec<&str> = text.lines().skip(1).collect();
+        for (line, word) in lines.iter().zip([" person ", " timetable ", " rescue ", " ended mirror "]) {
+            assert!(line.contains(word), "{text}");
+        }
+    }
 }

@@ -88,7 +88,16 @@ impl Keeper {
     /// Reads all of an image, and keeps nothing of it.
     pub(crate) fn read_whole(&self, volume: &str) {
         let mut rbd = Command::new("rbd");
-        rbd.args(["--conf", &self.conf, "--id", "farside", "export", "--no-progress", &self.image(volume), "-"]);
+        rbd.args([
+            "--conf",
+            &self.conf,
+            "--id",
+            "farside",
+            "export",
+            "--no-progress",
+            &self.image(volume),
+            "-",
+        ]);
         assert!(rbd.stdout(Stdio::null()).status().unwrap().success());
     }
 

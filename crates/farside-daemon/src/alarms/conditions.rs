@@ -85,6 +85,8 @@ pub(crate) struct DrivenSeen {
     /// What stands in its way.
     pub(crate) why: Option<String>,
     pub(crate) lag_seconds: Option<f64>,
+    /// Why what is to be brought does not fit into its pool.
+    pub(crate) no_room: Option<String>,
     /// How late it may be, if a person has said so.
     pub(crate) objective_seconds: Option<f64>,
     /// How late it will be, if somebody has worked that out.
@@ -269,6 +271,7 @@ impl Conditions {
             return of_signature(name, mirror, found);
         }
         of_objective(name, mirror, is_isolated, found);
+        of_room(name, mirror, found);
         self.progress(now, name, mirror, limits, found);
         if mirror.failures.in_a_row >= limits.failing_transfers {
             let last = mirror.failures.last.as_deref().unwrap_or("no reason is known");
@@ -369,13 +372,14 @@ const OF_MIRRORS: &[Kind] = &[
     Kind::ObjectiveBroken,
     Kind::ObjectiveAtRisk,
     Kind::NoProgress,
+    Kind::NoRoom,
     Kind::TransfersFailing,
     Kind::Ransomware,
     Kind::TwoOriginals,
 ];
 /// Of these, what is about updates that come.
 const OF_UPDATES: &[Kind] =
-    &[Kind::ObjectiveBroken, Kind::ObjectiveAtRisk, Kind::NoProgress, Kind::TransfersFailing];
+    &[Kind::ObjectiveBroken, Kind::ObjectiveAtRisk, Kind::NoProgress, Kind::NoRoom, Kind::TransfersFailing];
 /// Of a pool.
 const OF_POOLS: &[Kind] = &[Kind::PoolNearlyFull, Kind::PoolFull, Kind::PoolFailed];
 /// Of a peer.
@@ -559,6 +563,10 @@ fn of_objective(name: &str, mirror: &DrivenSeen, is_isolated: bool, found: &mut 
     } else if lag > broken * OVER_PART {
         found.unsure(&[Kind::ObjectiveBroken], name);
     }
+    // That it does not fit is an alarm of its own from the first attempt on, and says more than how late it may get.
+    if mirror.no_room.is_some() {
+        return;
+    }
     // A forecast says more than a part of the time that has passed.
     let (expected, limit) = match mirror.forecast_seconds {
         Some(forecast) if !mirror.is_peer_away => (forecast.max(lag), broken),
@@ -577,6 +585,18 @@ fn of_objective(name: &str, mirror: &DrivenSeen, is_isolated: bool, found: &mut 
     } else if expected > limit * OVER_PART {
         found.unsure(&[Kind::ObjectiveAtRisk], name);
     }
+}
+
+/// An update that does not fit is tried again now and then, and brings nothing until somebody makes room.
+fn of_room(name: &str, mirror: &DrivenSeen, found: &mut Found) {
+    let Some(why) = &mirror.no_room else { return };
+    let pool = name.split('/').next().unwrap_or(name);
+    found.holds(
+        Kind::NoRoom,
+        name,
+        format!("{name} stands still, and will not get on until there is room for what is to be brought: {why}"),
+        format!("farside pool grow {pool}, or delete snapshots that nobody needs; then farside mirror update {name}"),
+    );
 }
 
 fn of_pool(name: &str, pool: &PoolKnown, found: &mut Found) {

@@ -11,6 +11,8 @@ pub(crate) enum Kind {
     ObjectiveAtRisk,
     /// A transfer runs and nothing of it comes.
     NoProgress,
+    /// What is to be brought does not fit into the pool here.
+    NoRoom,
     /// Several transfers in a row have failed.
     TransfersFailing,
     /// A peer does not answer.
@@ -37,10 +39,11 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// Every kind that is raised by itself.
-    pub(crate) const ALL: [Kind; 13] = [
+    pub(crate) const ALL: [Kind; 14] = [
         Kind::ObjectiveBroken,
         Kind::ObjectiveAtRisk,
         Kind::NoProgress,
+        Kind::NoRoom,
         Kind::TransfersFailing,
         Kind::PeerGone,
         Kind::ClockWrong,
@@ -59,6 +62,7 @@ impl Kind {
             Kind::ObjectiveBroken => "objective-broken",
             Kind::ObjectiveAtRisk => "objective-at-risk",
             Kind::NoProgress => "no-progress",
+            Kind::NoRoom => "no-room",
             Kind::TransfersFailing => "transfers-failing",
             Kind::PeerGone => "peer-gone",
             Kind::ClockWrong => "clock-wrong",
@@ -88,6 +92,7 @@ impl Kind {
             | Kind::TwoOriginals => AlarmSeverity::Critical,
             Kind::ObjectiveAtRisk
             | Kind::NoProgress
+            | Kind::NoRoom
             | Kind::TransfersFailing
             | Kind::PeerGone
             | Kind::ClockWrong

@@ -4,7 +4,7 @@ use std::collections::hash_map::Entry;
 use std::time::Duration;
 
 use farside_api::{Pool, PoolState};
-use farside_mirror::{MirrorStatus, SourceHeard, SourceRelationship, State};
+use farside_mirror::{MirrorStatus, SourceHeard, SourceRelationship, State, Stopped};
 use farside_peer::PeerStatus;
 use farside_platform::Timestamp;
 use farside_transfer::{Phase, Progress};
@@ -150,6 +150,10 @@ fn mirror(site: &Site, histories: &Histories, status: &MirrorStatus, now: Timest
         // What was heard before a restart is in its row.
         is_source_unaware: status.source_heard == Some(SourceHeard::NotYet) && !of.told,
         why: status.why.clone(),
+        no_room: match &status.stopped {
+            Some(Stopped::NoRoom(why)) => Some(why.clone()),
+            _ => None,
+        },
         lag_seconds,
         objective_seconds: status.objective().map(|objective| objective.as_secs_f64()),
         forecast_seconds: forecast(status),

@@ -135,7 +135,9 @@ impl AlarmsConfig {
             // A source that can be reached hears of a break within that time.
             Kind::TwoOriginals => (RAISE_AFTER, Duration::ZERO),
             // Their own conditions wait, or count.
-            Kind::NoProgress | Kind::TransfersFailing | Kind::Test => (Duration::ZERO, self.clear_after),
+            Kind::NoProgress | Kind::NoRoom | Kind::TransfersFailing | Kind::Test => {
+                (Duration::ZERO, self.clear_after)
+            }
             // It must have been silent for minutes to be gone again: what was said of it is not left standing while it answers.
             Kind::PeerGone => (Duration::ZERO, Duration::ZERO),
             // It is so or not.

@@ -219,6 +219,7 @@ fn snapshot(volume: &VolumeName, info: &SnapshotInfo, relationship: Option<Uuid>
             SnapshotOwner::Relationship(_) if is_kept => MadeBy::Kept,
             SnapshotOwner::Relationship(_) => MadeBy::Mirror,
         },
+        taken_by: (info.owner == SnapshotOwner::Person).then(|| convert::taken_by(&info.name)).flatten(),
         rotates,
         referenced_bytes: None,
         unique_bytes: None,

@@ -10,7 +10,7 @@ use farside_api::{
 };
 use farside_engine::VolumeName;
 use farside_link::{Priority, Window};
-use farside_mirror::{MirrorOptions, NewMirror, Relationship, Retention};
+use farside_mirror::{MirrorError, MirrorOptions, NewMirror, Relationship, Retention};
 use farside_peer::PeerId;
 use farside_transfer::protocol::group::NO_ONE_MOMENT;
 use serde::Deserialize;
@@ -143,7 +143,18 @@ async fn create(State(site): Shared, Body(request): Body<CreateMirror>) -> Answe
     let (peer, source) = request.source.split_once(':').ok_or_else(|| {
         ErrorBody::new(ErrorCode::WrongUsage, format!("{:?} is not PEER:POOL/VOL", request.source))
     })?;
-    let peer = peers::named(&site.node, peer)?.record.id;
+    let peer = match peers::named(&site.node, peer) {
+        Ok(peer) => peer.record.id,
+        Err(_) if peer == site.document.name => {
+            return Err(ErrorBody::new(
+                ErrorCode::WrongUsage,
+                format!("{peer} is this site, and a mirror is made at the site that gets the copy. Nothing was made"),
+            )
+            .hint(format!("at the other site: farside mirror create {peer}:{source} POOL/VOL"))
+            .into());
+        }
+        Err(error) => return Err(error.into()),
+    };
     let schedule = schedules::asked_or_objective(
         request.rpo_seconds,
         request.every_seconds,
@@ -203,7 +214,20 @@ async fn create(State(site): Shared, Body(request): Body<CreateMirror>) -> Answe
     // One that is there has this size until its first copy.
     let (engine, of) = (site.pools.engine(), destination.clone());
     let before = site.blocking.run(move || Ok::<_, ErrorBody>(engine.volume(&of).ok())).await?;
-    let made = mirrors.make(wanted, CREATE_PATIENCE).await?;
+    let made = mirrors.make(wanted, CREATE_PATIENCE).await;
+    let made = made.map_err(|error| match error {
+        // There is no replica yet of which anything could be said.
+        MirrorError::NoSession(why) => {
+            let name = peers::name_of(&site.node, peer);
+            let message = format!(
+                "no session with {name} came about within {} s: {why}. Nothing was made",
+                CREATE_PATIENCE.as_secs()
+            );
+            ErrorBody::new(ErrorCode::PeerUnreachable, message)
+                .hint(format!("farside peer status {name} shows when there is one; then this again"))
+        }
+        other => other.into_error_body(),
+    })?;
     let (made, first_copy_bytes, size_bytes) = (made.mirror, made.first_copy_bytes, made.size_bytes);
     let resized = before.map(|before| before.size_bytes).zip(size_bytes).filter(|(from, to)| from != to);
     let resized = resized.map(|(from_bytes, to_bytes)| Resized { from_bytes, to_bytes });
@@ -349,6 +373,11 @@ async fn plan_first_copy(site: &Site, volume: &VolumeName) -> Result<Plan, ApiEr
     let mirror = site.mirrors.awake(volume)?;
     let document = site.mirrors.document(&mirror.status(), site.clock.now());
     let refused = match document.state {
+        MirrorState::BrokenOff if document.current_snapshot.is_none() => Some(format!(
+            "{volume} was broken off before a copy of {0} had arrived whole. To begin again: farside mirror delete {volume}, then \
+             farside mirror create {0} {volume}",
+            document.source
+        )),
         MirrorState::BrokenOff => {
             Some(format!("{volume} is broken off; farside mirror resync {volume} makes it a replica again"))
         }

@@ -11,7 +11,7 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use farside_api::{
     CreateSnapshots, Difference, DifferenceKind, ErrorBody, ErrorCode, HoldSnapshot, MadeBy, Plan, Rename,
-    Rollback, Snapshot, StartRollback, Uuid,
+    Rollback, Snapshot, StartRollback, TakenBy, Uuid,
 };
 use farside_engine::{VolumeName, is_label};
 use farside_mirror::rescues;
@@ -237,6 +237,11 @@ fn document(
             Some(_) if is_common(snapshot) => MadeBy::Common,
             Some(_) => MadeBy::Mirror,
         },
+        taken_by: match snapshot.relationship {
+            None if snapshot.pinned_by.contains(&keepers.timetable) => Some(TakenBy::Timetable),
+            None => convert::taken_by(&snapshot.name),
+            Some(_) => None,
+        },
         rotates,
         referenced_bytes: None,
         unique_bytes: None,
@@ -364,10 +369,9 @@ fn wanted(names: &[String]) -> Result<Vec<(VolumeName, String)>, ErrorBody> {
     let mut seen = BTreeSet::new();
     let mut wanted = Vec::with_capacity(names.len());
     for name in names {
-        let (volume, snapshot) = name
-            .split_once('@')
-            .filter(|(_, snapshot)| is_label(snapshot))
-            .ok_or_else(|| wrong(format!("{name:?} is not POOL/VOL@SNAP")))?;
+        let (volume, snapshot) =
+            name.split_once('@').ok_or_else(|| wrong(format!("{name:?} is not POOL/VOL@SNAP")))?;
+        check_label(snapshot)?;
         if !seen.insert(volume) {
             return Err(wrong(format!("{volume} is named twice: one instant gives one snapshot of it")));
         }
@@ -375,6 +379,14 @@ fn wanted(names: &[String]) -> Result<Vec<(VolumeName, String)>, ErrorBody> {
         wanted.push((parse(volume)?, snapshot.to_owned()));
     }
     Ok(wanted)
+}
+
+fn check_label(name: &str) -> Result<(), ErrorBody> {
+    match is_label(name) {
+        true => Ok(()),
+        false => Err(wrong(format!("{name:?} cannot be a snapshot's name"))
+            .hint("use 1 to 128 of A-Z a-z 0-9 . _ : + -, and no - or . at the beginning")),
+    }
 }
 
 /// What is called so is deleted one day.
@@ -443,9 +455,7 @@ async fn rename(
     Path(path): OneSnapshot,
     Body(request): Body<Rename>,
 ) -> Answer<Snapshot> {
-    if !is_label(&request.name) {
-        return Err(wrong(format!("{:?} cannot be a snapshot's name", request.name)).into());
-    }
+    check_label(&request.name)?;
     check_not_reserved(&request.name)?;
     let found = find(&site, path).await?;
     let renamed = site.blocking.run(move || {

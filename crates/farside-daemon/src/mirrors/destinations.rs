@@ -461,7 +461,9 @@ impl Mirrors {
             let because = peers::why(peer).map(|why| format!(": {why}")).unwrap_or_default();
             format!("no session with {}, so nothing is brought to it{because}", peer.record.name)
         });
-        api::Mirror { lag_seconds, why: mirror.why.or(gone).or(away), ..mirror }
+        let is_stopped = peer.is_none_or(peers::is_removed_there);
+        let stopped = is_stopped.then_some(api::MirrorStopped::NotPaired);
+        api::Mirror { lag_seconds, why: mirror.why.or(gone).or(away), stopped, ..mirror }
     }
 
     /// Brings the fences in line with what is overtaken, what was allowed with a fence, and what was set back. Called at the start,
@@ -582,6 +584,7 @@ fn source(held: api::MirrorDestination) -> api::Mirror {
             (_, false, Some(_)) => MirrorState::Mirrored,
         },
         why,
+        stopped: None,
         lag_seconds: None,
         objective_seconds: None,
         forecast_seconds: None,

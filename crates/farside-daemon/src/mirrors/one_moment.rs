@@ -72,6 +72,8 @@ mod tests {
             relationship: Relationship { group: group.map(str::to_owned), ..relationship },
             state,
             why: None,
+            is_for_swap: false,
+            stopped: None,
             session_why: None,
             current: shows.map(published),
             forecast: None,

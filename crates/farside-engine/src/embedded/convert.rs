@@ -80,6 +80,31 @@ pub(super) fn convert(pool: &str, error: StoreError) -> EngineError {
         | StoreError::Inconsistent(_)
         | StoreError::JournalDamaged { .. }
         | StoreError::NoSuperblock { .. }) => EngineError::Corrupt(corrupt.to_string()),
+        StoreError::Device(device) if device.is_full() => EngineError::Io(format!(
+            "{device}. The file system there is full (df): make room, or put the pool elsewhere"
+        )),
         other => EngineError::Io(other.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use farside_platform::DeviceError;
+
+    use super::*;
+
+    #[test]
+    fn a_full_file_system_below_the_pool_is_called_that() {
+        let write = |kind: std::io::ErrorKind| DeviceError::Io {
+            operation: "write",
+            offset: 0,
+            length: 4096,
+            device: "/srv/p.pool".into(),
+            source: kind.into(),
+        };
+        let said = |kind| convert("p", StoreError::Device(write(kind))).to_string();
+        let full = said(std::io::ErrorKind::StorageFull);
+        assert!(full.contains("/srv/p.pool") && full.contains("is full (df)"), "{full}");
+        assert!(!said(std::io::ErrorKind::TimedOut).contains("df"));
     }
 }

@@ -10,10 +10,13 @@ use super::comparison::changed_bytes;
 use super::difference::Walk;
 use super::document::{Record, hex, unhex};
 use super::errors::explained;
+use super::lately::Place;
 use super::opened::Opened;
 use super::roots;
 use super::staged::Staged;
 use super::state::RbdEngine;
+use super::version::Version;
+use super::volume::Volume;
 use crate::{
     ChangedBytes, ChangedExtents, Engine, EngineError, OpenSnapshot, ReplicaRecord, SnapshotInfo,
     SnapshotOwner, SnapshotSpec, StagedFor, StagedVersion, StagedVersions, VolumeInfo, VolumeName, is_label,
@@ -259,5 +262,22 @@ impl Engine for RbdEngine {
                 Ok(ends)
             })
         })
+    }
+}
+
+impl RbdEngine {
+    /// A snapshot of a volume, to be read, which may have been read lately.
+    fn locate_version(&self, name: &VolumeName, snapshot: Uuid) -> Result<(Volume, Version), EngineError> {
+        if let Some(Place { pool, id, kept }) = self.inner.lately.find(name, snapshot) {
+            let volume = self.volume_of(pool, name, id);
+            let version = Version::of(&volume, &kept)?;
+            return Ok((volume, version));
+        }
+        let (volume, document) = self.locate(name)?;
+        let kept = document.entry(snapshot)?.at;
+        let version = Version::of(&volume, &kept)?;
+        let place = Place { pool: Arc::clone(&volume.pool), id: volume.id.clone(), kept };
+        self.inner.lately.note(name, snapshot, place);
+        Ok((volume, version))
     }
 }

@@ -91,7 +91,7 @@ impl Version {
         wanted: &mut impl Iterator<Item = (u64, &'a mut [u8])>,
     ) -> Result<(), Failed> {
         let mut alone: Vec<(u64, &mut [u8])> = Vec::new();
-        let mut spans: Vec<(u64, Vec<u8>, Vec<(u64, &mut [u8])>)> = Vec::new();
+        let mut spans: Vec<Span<'_>> = Vec::new();
         for group in groups {
             let members = wanted.take(group.len());
             if group.len() == 1 {
@@ -99,19 +99,26 @@ impl Version {
                 continue;
             }
             let (from, length) = span(places, group);
-            spans.push((from, vec![0; length as usize], members.collect()));
+            spans.push(Span { from, bytes: vec![0; length as usize], members: members.collect() });
         }
         let alone = alone.iter_mut().map(|(offset, data)| (*offset, &mut **data));
-        let together = spans.iter_mut().map(|(from, span, _)| (*from, &mut span[..]));
+        let together = spans.iter_mut().map(|span| (span.from, &mut span.bytes[..]));
         self.image.read(&mut alone.chain(together).collect::<Vec<_>>())?;
-        for (from, span, members) in &mut spans {
+        for Span { from, bytes, members } in &mut spans {
             for (offset, data) in members {
                 let at = (*offset - *from) as usize;
-                data.copy_from_slice(&span[at..at + data.len()]);
+                data.copy_from_slice(&bytes[at..at + data.len()]);
             }
         }
         Ok(())
     }
+}
+
+/// Ranges that are read as one.
+struct Span<'a> {
+    from: u64,
+    bytes: Vec<u8>,
+    members: Vec<(u64, &'a mut [u8])>,
 }
 
 /// Where a group of ranges begins, and how long it is with what lies between.

@@ -9,11 +9,9 @@ use super::ceph::{CANCELED, Failed, Image};
 use super::document::{Document, KEY, Kept, name_of};
 use super::errors::{explained, is_absent, is_busy};
 use super::held::Head;
-use super::lately::Place;
 use super::leaves;
 use super::pool::{OpenPool, RbdPool};
 use super::state::{Inner, RbdEngine, SharedHead};
-use super::version::Version;
 use crate::{BLOCK_BYTES, EngineError, VolumeName};
 
 /// How often a change is tried while others change the same document.
@@ -55,25 +53,6 @@ impl RbdEngine {
         let volume = self.find(name)?.ok_or_else(absent)?;
         let document = volume.load()?;
         Ok((volume, document))
-    }
-
-    /// A snapshot of a volume, to be read, which may have been read lately.
-    pub(super) fn locate_version(
-        &self,
-        name: &VolumeName,
-        snapshot: Uuid,
-    ) -> Result<(Volume, Version), EngineError> {
-        if let Some(Place { pool, id, kept }) = self.inner.lately.find(name, snapshot) {
-            let volume = self.volume_of(pool, name, id);
-            let version = Version::of(&volume, &kept)?;
-            return Ok((volume, version));
-        }
-        let (volume, document) = self.locate(name)?;
-        let kept = document.entry(snapshot)?.at;
-        let version = Version::of(&volume, &kept)?;
-        let place = Place { pool: Arc::clone(&volume.pool), id: volume.id.clone(), kept };
-        self.inner.lately.note(name, snapshot, place);
-        Ok((volume, version))
     }
 
     /// Has something done while nobody else of this process changes the volume.

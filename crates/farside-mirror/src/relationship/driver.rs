@@ -27,7 +27,7 @@ use super::divergence_notice::{DivergenceNotice, Heard};
 use super::inspect::{Inspected, inspect};
 use super::late_acknowledgement::LateAcknowledgement;
 use super::room_wait::RoomWait;
-use super::status::{MirrorStatus, Published};
+use super::status::{MirrorStatus, Published, Stopped};
 use super::timing::Timing;
 use crate::error::{MirrorError, blocking};
 use crate::limits::SCHEDULED_LINK_WAIT;
@@ -100,6 +100,8 @@ pub(super) struct Driver {
     set_aside: Vec<String>,
     /// A person waits for the queued transfer.
     is_for_person: bool,
+    /// The transfer that waits or runs is an update before a change of roles.
+    is_for_swap: bool,
     /// Somebody has asked for an update since the queued one was.
     is_asked_since: bool,
     /// Another member of its group has begun an update.
@@ -114,6 +116,8 @@ pub(super) struct Driver {
     was_taken_up: bool,
     /// The last transfer failed, and `why` is its reason.
     has_failed: bool,
+    /// What the last attempt has failed for, if it does not end by itself.
+    stopped: Option<Stopped>,
     /// The last transfer found no room here: what the schedule waits for.
     room_wait: Option<RoomWait>,
     /// Who is notified of the transfer that runs or waits, and of the one after it.
@@ -170,6 +174,7 @@ impl Driver {
             timing: Timing::default(),
             set_aside: Vec::new(),
             is_for_person: false,
+            is_for_swap: false,
             is_asked_since: false,
             group_wakes: Arc::default(),
             asked_at: Duration::ZERO,
@@ -177,6 +182,7 @@ impl Driver {
             is_aborted: false,
             was_taken_up: false,
             has_failed: false,
+            stopped: None,
             room_wait: None,
             waiting: Vec::new(),
             waiting_next: Vec::new(),
@@ -276,7 +282,7 @@ impl Driver {
                     self.state.work = Work::Idle;
                 }
                 self.current = found.current;
-                self.rescues = found.rescues.into_iter().map(|(uuid, ..)| uuid).collect();
+                self.rescues = found.rescues.into_iter().map(|(uuid, _)| uuid).collect();
                 self.forgotten_fence = found.forgotten_fence;
                 if found.is_taken_over {
                     self.remember_takeover().await;
@@ -316,7 +322,13 @@ impl Driver {
                 if is_alone {
                     self.goes_alone();
                 }
-                let result = self.ask(kind, link_wait, ended).await;
+                // What joins the update of a swap leaves it one.
+                let was_for_swap = self.is_for_swap;
+                self.is_for_swap |= is_alone;
+                let result = self.ask(kind, is_alone, link_wait, ended).await;
+                if result.is_err() {
+                    self.is_for_swap = was_for_swap;
+                }
                 self.publish();
                 let _ = accepted.send(result);
             }
@@ -399,6 +411,7 @@ impl Driver {
     async fn ask(
         &mut self,
         kind: TransferKind,
+        is_for_swap: bool,
         link_wait: Duration,
         ended: Ended,
     ) -> Result<(), MirrorError> {
@@ -410,7 +423,8 @@ impl Driver {
         };
         let (next, action) = self.state.step(event)?;
         self.went_back = None;
-        self.log(LogEvent::Request { by: RequestedBy::Person }, Some(kind), None).await;
+        let by = if is_for_swap { RequestedBy::Swap } else { RequestedBy::Person };
+        self.log(LogEvent::Request { by }, Some(kind), None).await;
         self.join(next, action, kind, link_wait, ended).await
     }
 
@@ -566,6 +580,8 @@ impl Driver {
             state: self.state.state(),
             why: self.every_why(),
             session_why: self.session_why.clone().filter(|why| self.why.as_ref() == Some(why)),
+            is_for_swap: self.is_for_swap && self.state.work != Work::Idle,
+            stopped: self.stopped.clone().filter(|_| self.state.work != Work::BrokenOff),
             current: self.current.clone(),
             forecast: self.forecast(),
             queue_position: None,

@@ -22,9 +22,8 @@ pub(super) struct Found {
     /// so: the database was lost meanwhile. The relationship that was to end.
     pub(super) forgotten_fence: Option<Uuid>,
     pub(super) current: Option<Published>,
-    /// What the volume's earlier content became, and whether that is a side branch: what the source left behind may lie below what
-    /// came next.
-    pub(super) rescues: Vec<(Uuid, String, bool)>,
+    /// What the volume's earlier content became: side branches, and what the source left behind, which may lie below what came next.
+    pub(super) rescues: Vec<(Uuid, String)>,
 }
 
 /// What asking the pool came to.
@@ -93,7 +92,7 @@ pub(super) fn inspect(engine: &dyn Engine, relationship: &Relationship) -> Resul
     let is_aside = |s: &&SnapshotInfo| is_one_line || snapshots.iter().all(|on_line| on_line.uuid != s.uuid);
     let rescues = rescues::of(&all)
         .filter(|s| is_aside(s) || rescues::is_of_source(&s.name))
-        .map(|s| (s.uuid, s.name.clone(), is_aside(&s)))
+        .map(|s| (s.uuid, s.name.clone()))
         .collect();
     let found =
         Found { initialized, broken_off, is_taken_over, shows_own_writes, forgotten_fence, current, rescues };

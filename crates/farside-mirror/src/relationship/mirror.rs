@@ -88,6 +88,8 @@ impl Mirror {
             source_heard: None,
             source_heard_at: None,
             session_why: None,
+            is_for_swap: false,
+            stopped: None,
         };
         let (status_tx, status) = watch::channel(status);
         let rate = relationship.options.throttle.rate_at(parts.clock.now());

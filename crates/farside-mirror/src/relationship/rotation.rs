@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use farside_engine::{Engine, EngineError, SnapshotInfo, SnapshotOwner, VolumeName};
 use farside_platform::Timestamp;
-use farside_transfer::bases::{KEPT, kept_of, leave_kept, rescue_moment};
+use farside_transfer::bases::{KEPT, is_of_timetable, kept_of, leave_kept, rescue_moment};
 use uuid::Uuid;
 
 use super::command::Parts;
@@ -179,7 +179,17 @@ fn let_go(
         }
         engine.unpin(volume, *uuid, keeper)?;
         match engine.delete_snapshot(volume, *uuid) {
-            Ok(()) | Err(EngineError::NotFound { .. }) => gone.push(*uuid),
+            Ok(()) | Err(EngineError::NotFound { .. }) => {
+                // A person may look for it one day; what a mirror or a timetable took goes by the thousand.
+                if found.owner == SnapshotOwner::Person && !is_of_timetable(&found.name) {
+                    tracing::info!(
+                        %volume, snapshot = found.name,
+                        "retention has let go {volume}@{}, which a person made at the source; farside snapshot hold keeps such a point",
+                        found.name
+                    );
+                }
+                gone.push(*uuid);
+            }
             Err(EngineError::Refused(reason)) => {
                 engine.pin(volume, *uuid, keeper)?;
                 tracing::debug!(%volume, snapshot = found.name, "a point stays for now: {reason}");

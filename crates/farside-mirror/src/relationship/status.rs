@@ -42,6 +42,15 @@ pub enum SourceHeard {
     Released,
 }
 
+/// What keeps a mirror from being updated until a person does something about it, and in whose words.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Stopped {
+    /// The source has refused the last attempt, because this site has no right to it (any more).
+    NoRight(String),
+    /// What the last attempt was to bring does not fit into the pool here.
+    NoRoom(String),
+}
+
 /// A mirror as `mirror status` shows it.
 #[derive(Clone, Debug)]
 pub struct MirrorStatus {
@@ -53,6 +62,10 @@ pub struct MirrorStatus {
     pub why: Option<String>,
     /// How that begins if it is that there was no session: over once there is one.
     pub session_why: Option<String>,
+    /// The transfer that waits or runs is an update before a change of roles that a person has asked for.
+    pub is_for_swap: bool,
+    /// What does not end by itself.
+    pub stopped: Option<Stopped>,
     /// The version it shows; also the base of the next update.
     pub current: Option<Published>,
     /// What will come of its objective; none if it has none, or nothing is known yet.

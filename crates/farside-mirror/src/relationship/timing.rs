@@ -9,8 +9,8 @@ use crate::objective::{self, Forecast, Pace, Update};
 #[derive(Debug, Default)]
 pub(super) struct Timing {
     pace: Pace,
-    /// When the update that is queued or runs was asked for.
-    asked: Option<Duration>,
+    /// Since when the update that is queued or runs has had a session.
+    connected: Option<Duration>,
     /// When it began to run.
     ran: Option<Duration>,
     /// When its snapshot was taken: as a rule when it began.
@@ -20,27 +20,24 @@ pub(super) struct Timing {
 }
 
 impl Timing {
-    /// An update waits from now on.
-    pub(super) fn asked(&mut self, now: Duration) {
-        self.asked = Some(now);
-    }
-
-    /// It runs from now on; its snapshot was taken `at` another moment, if one is named.
-    pub(super) fn begun(&mut self, now: Duration, at: Option<Duration>) {
+    /// An update runs from now on. It has had a session since `connected`: what it waited before is no part of what updates take. Its
+    /// snapshot was taken `at` another moment, if one is named.
+    pub(super) fn begun(&mut self, now: Duration, connected: Duration, at: Option<Duration>) {
+        self.connected = Some(connected);
         self.ran = Some(now);
         self.taken = Some(at.unwrap_or(now));
     }
 
     /// It has ended.
     pub(super) fn ended(&mut self, now: Duration, is_published: bool) {
-        let (asked, ran, taken) = (self.asked.take(), self.ran.take(), self.taken.take());
+        let (connected, ran, taken) = (self.connected.take(), self.ran.take(), self.taken.take());
         if !is_published {
             return;
         }
-        if let (Some(asked), Some(ran), Some(taken), Some(shown)) = (asked, ran, taken, self.shown) {
+        if let (Some(connected), Some(ran), Some(taken), Some(shown)) = (connected, ran, taken, self.shown) {
             let update = Update {
                 period: taken.saturating_sub(shown),
-                waited: ran.saturating_sub(asked),
+                waited: ran.saturating_sub(connected),
                 took: now.saturating_sub(ran),
             };
             self.pace.note(update);
@@ -66,5 +63,31 @@ impl Timing {
     /// That it will be missed, before it is.
     pub(super) fn shortfall(&self, objective: Duration) -> Option<String> {
         objective::shortfall(objective, &self.pace)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outage_says_nothing_of_the_updates_after_it() {
+        let s = Duration::from_secs;
+        let objective = s(20);
+        let mut timing = Timing::default();
+        // The first was taken at 100; the next was to begin at 110, had a session at 137, and took a second.
+        timing.begun(s(100), s(100), None);
+        timing.ended(s(101), true);
+        timing.begun(s(137), s(137), None);
+        timing.ended(s(138), true);
+        assert_eq!(timing.shortfall(objective), None);
+        let begins = timing.begins_at(objective).unwrap();
+        assert!(begins <= s(137) + objective, "{begins:?}");
+        let forecast = timing.forecast(objective).unwrap();
+        assert!(forecast.meets(objective) && forecast.waits == Duration::ZERO, "{forecast:?}");
+        // What waits for its turn counts.
+        timing.begun(s(157), s(150), None);
+        timing.ended(s(158), true);
+        assert_eq!(timing.forecast(objective).unwrap().waits, s(7));
     }
 }

@@ -63,6 +63,34 @@ async fn a_source_that_went_back_is_told_of_until_a_person_asks() {
     assert!(mirror.status().why.is_none() && rescued_in_log(&pair).await.len() == 1, "once");
 }
 
+/// Where the replica does not have (any more) what its source went back to, the update goes on upon what it showed: that stays on the
+/// main line, and is told of all the same.
+#[tokio::test(start_paused = true)]
+async fn a_source_that_went_back_is_told_of_where_the_replica_has_not_that_point() {
+    let (mut pair, mirror) = mirrored::<Embedded>(903, Schedule::OnRequest).await;
+    let good = pair.snapshot("good");
+    let at_good = pair.live.clone();
+    pair.scribble(10);
+    assert_ok(&pair.update(&mirror).await);
+    pair.scribble(10);
+    assert_ok(&pair.update(&mirror).await);
+    let engine = pair.b.disk.engine.engine();
+    engine.delete_snapshot(&pair.replica, good).unwrap();
+    let shown = pair.live.clone();
+    site::roll_back(&*pair.a.disk.engine.engine(), &pair.original, good);
+    pair.live = at_good;
+    pair.scribble(3);
+    assert_ok(&pair.update(&mirror).await);
+    let told = rescued_in_log(&pair).await;
+    assert_eq!(told.len(), 1, "{told:?}");
+    let why = mirror.status().why.expect("it says so");
+    assert!(why.contains("went back") && why.contains(&told[0]), "{why}");
+    let kept = engine.all_snapshots(&pair.replica).unwrap().into_iter().find(|s| s.name == told[0]).unwrap();
+    let mut found = vec![0; SIZE as usize];
+    engine.read_snapshot(&pair.replica, kept.uuid, 0, &mut found).unwrap();
+    assert!(found == shown);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_lost_schedule_is_said_and_create_takes_the_mirror_over() {
     let every = Schedule::every(Some(Duration::from_secs(10))).unwrap();

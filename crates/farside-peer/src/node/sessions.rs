@@ -3,6 +3,7 @@
 //! Every decision about a session is made under one lock together with the look whether its peer is still pinned: a
 //! handshake that was under way when its peer was removed comes to nothing.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use crate::collision::{Resolution, resolve};
 use crate::error::SessionError;
 use crate::id::PeerId;
 use crate::session::{Measured, Session, SessionContext, SessionInfo, apart};
-use crate::tls::Secured;
+use crate::tls::{self, Secured};
 
 /// The session's peer, unless another session has taken its place.
 fn with<'a>(peers: &'a mut Peers, session: &Arc<Session>) -> Option<&'a mut Peer> {
@@ -227,15 +228,36 @@ impl Inner {
 
     /// Notes why there is no session; not while there is one.
     pub(super) fn note_error(&self, peer: PeerId, error: &str) {
-        if let Some(peer) = self.peers.lock().get(&peer) {
-            peer.state.send_if_modified(|state| {
-                let news = !state.connected && state.last_error.as_deref() != Some(error);
+        let peers = self.peers.lock();
+        if let Some(found) = peers.get(&peer) {
+            let others =
+                peers.iter().filter(|(id, _)| **id != peer).map(|(id, other)| (*id, &*other.record.name));
+            let error = named_as_well(error, &found.record.name, others);
+            found.state.send_if_modified(|state| {
+                let news = !state.connected && state.last_error.as_deref() != Some(&*error);
                 if news {
-                    state.last_error = Some(error.to_owned());
+                    state.last_error = Some(error.into_owned());
                 }
                 news
             });
         }
+    }
+}
+
+/// What is said of the key that answers where `name` was expected, if another peer here has it: as a rule the site was set up anew and
+/// paired again, and is here twice.
+fn named_as_well<'a>(
+    error: &'a str,
+    name: &str,
+    mut others: impl Iterator<Item = (PeerId, &'a str)>,
+) -> Cow<'a, str> {
+    let has_answered = |(id, _): &(PeerId, &str)| tls::is_answered_by(error, *id);
+    match others.find(has_answered) {
+        None => Cow::Borrowed(error),
+        Some((_, other)) => Cow::Owned(format!(
+            "{error}. That key is peer {other}'s here. If it is the same site with another key now: farside peer rekey {name} {other}. If \
+             not, this is the address of {other}: farside peer set {name} --address HOST:PORT"
+        )),
     }
 }
 
@@ -244,5 +266,22 @@ impl super::Node {
     /// Has the session with this peer end just as a measurement of it arrives.
     pub(crate) fn end_while_measuring(&self, peer: PeerId) {
         self.inner.end_while_measuring(peer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_that_another_peer_here_has_is_called_by_its_name() {
+        let (old, new) = (PeerId([1; 32]), PeerId([2; 32]));
+        let error = format!("x:1 is not the site it should be: {}", tls::wrong_key(old, new));
+        let peers = || [(PeerId([3; 32]), "west"), (new, "south2")].into_iter();
+        let said = named_as_well(&error, "south", peers());
+        assert!(said.starts_with(&error) && said.contains("farside peer rekey south south2"), "{said}");
+        // A key that nobody here has, and any other error, are said as they are.
+        assert_eq!(named_as_well(&error, "south", peers().take(1)), error);
+        assert_eq!(named_as_well("connection refused", "south", peers()), "connection refused");
     }
 }

@@ -129,6 +129,7 @@ pub async fn run(mut transfer: Transfer) -> Outcome {
         report,
         lost_session: outcome.as_ref().is_err_and(TransferError::is_lost_session),
         crossed: outcome.as_ref().is_err_and(TransferError::is_crossed),
+        forbidden: outcome.as_ref().is_err_and(TransferError::is_forbidden),
         no_room: outcome.err().and_then(|error| NoRoom::of(&error)),
         waiting: told.waiting,
         left_out: told.left_out,

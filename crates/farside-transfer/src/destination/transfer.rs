@@ -58,6 +58,8 @@ pub struct Outcome {
     pub lost_session: bool,
     /// Refused because the source's volume follows this one.
     pub crossed: bool,
+    /// The source has not given this site the right.
+    pub forbidden: bool,
     /// The pool here had no room for it.
     pub no_room: Option<NoRoom>,
     /// Snapshots that wait at the source for the next transfer.

@@ -117,8 +117,8 @@ pub(super) fn aborted(mirror: &Mirror) -> String {
     let shows = or_dash(mirror.current_snapshot.clone(), |snapshot| snapshot);
     let name = &mirror.name;
     match mirror.current_snapshot {
-        Some(_) => format!("{name}: no transfer waits or runs; it shows {shows}, as before\n"),
-        None => format!("{name}: no transfer waits or runs; it shows nothing of its source yet\n"),
+        Some(_) => format!("{name}: the transfer is stopped, and it shows {shows}, as before\n"),
+        None => format!("{name}: the transfer is stopped; it shows nothing of its source yet\n"),
     }
 }
 

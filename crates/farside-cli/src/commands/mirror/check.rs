@@ -1,6 +1,6 @@
 //! `farside mirror check`: whether replicas are as near as they should be, for cron and health checks. Pure.
 
-use farside_api::{Mirror, MirrorState, Role};
+use farside_api::{Mirror, MirrorState, MirrorStopped, Role};
 
 use crate::quantities::{duration, parse_duration};
 
@@ -20,6 +20,8 @@ pub(super) fn judged(mirrors: &[Mirror], asked: &[String], most: Option<f64>) ->
     names.dedup();
     let mut latest: Option<(f64, String)> = None;
     let mut heard: Option<(f64, String)> = None;
+    // What stands in the way of those that are near enough.
+    let mut yet = Vec::new();
     let (mut wrong, mut judged, mut sources) = (Vec::new(), 0, 0);
     for name in names {
         let rows = of_volume(&name);
@@ -39,6 +41,10 @@ pub(super) fn judged(mirrors: &[Mirror], asked: &[String], most: Option<f64>) ->
             .any(|m| m.role == Role::Source && m.overtaken.is_none() && m.state != MirrorState::BrokenOff);
         sources += usize::from(is_followed);
         for row in rows.iter().filter(|m| m.role == Role::Source) {
+            if let Some(why) = is_cut_off(row) {
+                wrong.push(format!("{} of {name} gets nothing any more: {why}", row.destination));
+                continue;
+            }
             let Some(lag) = row.lag_seconds else { continue };
             if let Some(most) = most.filter(|most| lag > *most) {
                 let because = row.why.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
@@ -63,10 +69,12 @@ pub(super) fn judged(mirrors: &[Mirror], asked: &[String], most: Option<f64>) ->
             judged += 1;
             match late(row, most) {
                 Err(problem) => wrong.push(format!("{name} {problem}")),
-                Ok(lag) if latest.as_ref().is_none_or(|(most, _)| lag > *most) => {
-                    latest = Some((lag, name.clone()))
+                Ok(lag) => {
+                    yet.extend(row.why.as_ref().map(|why| format!("{name}: {why}")));
+                    if latest.as_ref().is_none_or(|(most, _)| lag > *most) {
+                        latest = Some((lag, name.clone()));
+                    }
                 }
-                Ok(_) => {}
             }
         }
     }
@@ -75,9 +83,10 @@ pub(super) fn judged(mirrors: &[Mirror], asked: &[String], most: Option<f64>) ->
     }
     match latest {
         Some((lag, name)) => Ok(format!(
-            "{judged} {} near enough; the furthest behind is {name}, by {}",
+            "{judged} {} near enough; the furthest behind is {name}, by {}{}",
             are(judged),
-            duration(lag)
+            duration(lag),
+            yet.iter().map(|why| format!("; {why}")).collect::<String>()
         )),
         // Nothing that could be late is here: a line in the cron of both sites must not cry at the one that is well.
         None if sources > 0 => Ok(format!(
@@ -100,6 +109,16 @@ fn are_of(count: usize) -> &'static str {
     if count == 1 { "volume here has" } else { "volumes here have" }
 }
 
+/// Why a mirror will never be updated again unless a person sees to it; none if it may be.
+fn is_cut_off(mirror: &Mirror) -> Option<&str> {
+    let (MirrorStopped::NotPaired | MirrorStopped::NoRight) = mirror.stopped? else { return None };
+    let otherwise = match mirror.stopped? {
+        MirrorStopped::NoRight => "its source has taken the right back",
+        _ => "the sites are not paired any more",
+    };
+    Some(mirror.why.as_deref().unwrap_or(otherwise))
+}
+
 /// How far a replica is behind, or what is wrong with it.
 fn late(mirror: &Mirror, most: Option<f64>) -> Result<f64, String> {
     let because = mirror.why.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
@@ -113,6 +132,10 @@ fn late(mirror: &Mirror, most: Option<f64>) -> Result<f64, String> {
             return Err(format!("is quiesced: nothing is transferred until farside mirror resume{because}"));
         }
         MirrorState::Mirrored | MirrorState::Transferring | MirrorState::Queued => {}
+    }
+    if let Some(why) = is_cut_off(mirror) {
+        let behind = mirror.lag_seconds.map(|lag| format!("is {} behind, and ", duration(lag)));
+        return Err(format!("{}gets nothing any more: {why}", behind.unwrap_or_default()));
     }
     let Some(lag) = mirror.lag_seconds else { return Err(format!("does not know how late it is{because}")) };
     let most = most.unwrap_or_else(|| most_of(mirror));
@@ -201,6 +224,25 @@ mod tests {
             "since": "2026-11-21T21:00:00Z", "reported_at": "2026-11-21T21:00:01Z", "snapshot": null, "diverged_bytes": null,
             "diverged_blocks": null, "fenced": true } });
         assert!(check(&[mirror("p/a", overtaken)]).unwrap_err().contains("overtaken"));
+    }
+
+    #[test]
+    fn what_only_a_person_can_end_is_never_near_and_anything_else_in_the_way_is_said() {
+        for stopped in ["not-paired", "no-right"] {
+            let row = json!({ "stopped": stopped, "why": "nothing comes" });
+            let said = check(&[mirror("q/a", row)]).unwrap_err();
+            assert_eq!(said, "q/a is 12 s behind, and gets nothing any more: nothing comes");
+        }
+        let source =
+            json!({ "role": "source", "destination": "south:q/a", "stopped": "not-paired", "why": "gone" });
+        let said = check(&[mirror("p/a", source)]).unwrap_err();
+        assert_eq!(said, "south:q/a of p/a gets nothing any more: gone");
+        let in_the_way = json!({ "stopped": "no-room", "why": "no room for it" });
+        let said = check(&[mirror("q/a", in_the_way), mirror("q/b", json!({}))]).unwrap();
+        assert!(
+            said.contains("2 replicas are near enough") && said.ends_with("; q/a: no room for it"),
+            "{said}"
+        );
     }
 
     #[test]

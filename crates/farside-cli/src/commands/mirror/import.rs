@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-use farside_api::{CreateMirror, ErrorBody, ErrorCode, Mirror, SetMirrorLink};
+use farside_api::{CreateMirror, ErrorBody, ErrorCode, Mirror, Peer, Pool, Role, SetMirrorLink, Volume};
 use serde::Serialize;
 
 use crate::arguments::mirror::Import;
@@ -37,6 +37,66 @@ pub(super) struct Line {
     notes: Vec<String>,
     /// Whether the mirror was made; null in a plan.
     made: Option<bool>,
+    /// The mirror was there before, as the line has it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    existed: bool,
+}
+
+/// What there is at this site: what a line needs, and what it would meet.
+#[derive(Default, Debug)]
+struct Here {
+    pools: Vec<String>,
+    peers: Vec<String>,
+    volumes: Vec<String>,
+    /// Replicas, with what they follow.
+    replicas: BTreeMap<String, String>,
+}
+
+impl Here {
+    async fn look(context: &Context) -> Result<Here, ErrorBody> {
+        let pools: Vec<Pool> = context.client.get(&["pools"]).await?;
+        let peers: Vec<Peer> = context.client.get(&["peers"]).await?;
+        let volumes: Vec<Volume> = context.client.get(&["volumes"]).await?;
+        let mirrors: Vec<Mirror> = context.client.get(&["mirrors"]).await?;
+        let replicas = mirrors.into_iter().filter(|m| m.role == Role::Destination);
+        Ok(Here {
+            pools: pools.into_iter().map(|pool| pool.name).collect(),
+            peers: peers.into_iter().map(|peer| peer.name).collect(),
+            volumes: volumes.into_iter().map(|volume| volume.name).collect(),
+            replicas: replicas.map(|m| (m.name, m.source)).collect(),
+        })
+    }
+
+    /// What keeps a mirror from being made here, as far as this site alone knows.
+    fn lacks(&self, mirror: &CreateMirror) -> Vec<String> {
+        let mut lacks = Vec::new();
+        let (peer, _) = mirror.source.split_once(':').unwrap_or((&mirror.source, ""));
+        let (pool, _) = mirror.destination.split_once('/').unwrap_or((&mirror.destination, ""));
+        if !self.pools.iter().any(|known| known == pool) {
+            lacks.push(format!("there is no pool {pool} here: farside pool create {pool}"));
+        }
+        if !self.peers.iter().any(|known| known == peer) {
+            lacks.push(format!(
+                "no peer is called {peer}: farside peer join, or --peer NAME-IN-THE-FILE=PEER"
+            ));
+        }
+        match self.replicas.get(&mirror.destination) {
+            Some(source) if *source != mirror.source => {
+                lacks.push(format!("{} is the replica of {source}", mirror.destination))
+            }
+            None if self.volumes.contains(&mirror.destination) => lacks.push(format!(
+                "a volume {} is here already, and is no replica: one that is not empty is refused",
+                mirror.destination
+            )),
+            _ => {}
+        }
+        lacks
+    }
+
+    /// Whether the line's mirror is there, whatever else of it may differ.
+    fn has(&self, mirror: &CreateMirror) -> bool {
+        self.replicas.get(&mirror.destination) == Some(&mirror.source)
+    }
 }
 
 pub(super) async fn run(context: &Context, import: Import) -> Result<(), ErrorBody> {
@@ -49,10 +109,20 @@ pub(super) async fn run(context: &Context, import: Import) -> Result<(), ErrorBo
         ));
     }
     let mut failed = 0;
+    let here = Here::look(context).await?;
+    for line in &mut lines {
+        let Some(request) = &line.mirror else { continue };
+        line.existed = here.has(request);
+        if import.plan {
+            line.notes.extend(here.lacks(request));
+        }
+    }
     if !import.plan {
         for line in &mut lines {
             let Some(request) = &line.mirror else { continue };
-            let made = context.client.post::<Mirror>(&["mirrors"], request).await;
+            // What is there and is so is done: the file may be imported again when it has got more lines.
+            let request = CreateMirror { if_absent: true, ..request.clone() };
+            let made = context.client.post::<Mirror>(&["mirrors"], &request).await;
             line.made = Some(made.is_ok());
             if let Err(error) = made {
                 failed += 1;
@@ -124,6 +194,7 @@ fn show(lines: &[Line], is_plan: bool) -> String {
             match (&line.mirror, line.made) {
                 (None, _) => "nothing",
                 (_, Some(false)) => "not made",
+                (_, Some(true) | None) if line.existed => "there",
                 (_, Some(true)) => "made",
                 (_, None) => "a mirror",
             }
@@ -153,7 +224,7 @@ pub(super) fn read(text: &str, import: &Import) -> Vec<Line> {
         None => line(number, &text, &connections, import),
         Some(name) => {
             let said = format!("the connection {name} is not read: its paths are (SOURCE,DESTINATION)(…)");
-            Some(Line { number, text, mirror: None, notes: vec![said], made: None })
+            Some(Line { number, text, mirror: None, notes: vec![said], made: None, existed: false })
         }
     };
     lines.into_iter().filter_map(of).collect()
@@ -235,7 +306,8 @@ fn line(
     connections: &BTreeMap<String, Option<Connection>>,
     import: &Import,
 ) -> Option<Line> {
-    let mut line = Line { number, text: text.to_owned(), mirror: None, notes: Vec::new(), made: None };
+    let mut line =
+        Line { number, text: text.to_owned(), mirror: None, notes: Vec::new(), made: None, existed: false };
     let words: Vec<&str> = text.split_whitespace().collect();
     let [source, destination, arguments, schedule @ ..] = words.as_slice() else {
         line.notes.push("it has fewer than the words SOURCE DESTINATION ARGUMENTS SCHEDULE".into());
@@ -474,6 +546,22 @@ mod tests {
             let made = mirror.mirror.as_ref().unwrap();
             assert!(made.link.is_none() && mirror.notes[0].contains("one path"), "{paths}: {mirror:?}");
         }
+    }
+
+    #[test]
+    fn a_plan_says_what_is_missing_here_and_what_is_there() {
+        let mirror = only("filer1:home filer2:home - 0 * * *").mirror.unwrap();
+        let empty = Here::default().lacks(&mirror).join("; ");
+        assert!(empty.contains("no pool vault here") && empty.contains("no peer is called north"), "{empty}");
+        let names = |name: &str| vec![name.to_owned()];
+        let mut here = Here { pools: names("vault"), peers: names("north"), ..Here::default() };
+        assert!(here.lacks(&mirror).is_empty() && !here.has(&mirror));
+        here.volumes = names("vault/home");
+        assert!(here.lacks(&mirror)[0].contains("is no replica"));
+        here.replicas.insert("vault/home".into(), "north:tank/other".into());
+        assert_eq!(here.lacks(&mirror), ["vault/home is the replica of north:tank/other"]);
+        here.replicas.insert("vault/home".into(), "north:tank/home".into());
+        assert!(here.lacks(&mirror).is_empty() && here.has(&mirror));
     }
 
     #[test]

@@ -15,6 +15,7 @@ fn mirror() -> DrivenSeen {
         is_peer_removed: false,
         is_source_unaware: false,
         why: None,
+        no_room: None,
         lag_seconds: Some(5.0),
         objective_seconds: None,
         forecast_seconds: None,
@@ -99,6 +100,23 @@ fn an_objective_counts_before_the_schedule_and_a_forecast_before_a_part_of_it() 
     assert_eq!(at_lag(10.0, &forecast(101.0)), (vec![ObjectiveAtRisk], vec![]));
     assert_eq!(at_lag(85.0, &forecast(86.0)), (vec![], vec![]), "it knows better");
     assert_eq!(at_lag(120.0, &forecast(1.0)).0, vec![ObjectiveBroken, ObjectiveAtRisk]);
+}
+
+#[test]
+fn what_does_not_fit_is_told_at_once_and_instead_of_how_late_it_may_get() {
+    let due = due(&Schedule::Every(Duration::from_secs(600)), Timestamp(0), 5.0);
+    let seen = DrivenSeen { due, no_room: Some("s1 brings 90 MiB".into()), ..mirror() };
+    assert_eq!(at_lag(5.0, &seen), (vec![Kind::NoRoom], vec![]));
+    assert_eq!(at_lag(1500.0, &seen), (vec![Kind::NoRoom], vec![]));
+    assert_eq!(at_lag(1900.0, &seen), (vec![ObjectiveBroken, Kind::NoRoom], vec![]));
+    let mirrors = vec![MirrorSeen { name: "q/v".into(), driven: Some(seen) }];
+    let found = Conditions::default().look(Duration::ZERO, &Seen { mirrors, ..Seen::default() }, &LIMITS);
+    let Verdict::Holds { message, hint } = &found[0].verdict else { panic!("{found:?}") };
+    assert!(
+        message.contains("will not get on until there is room") && message.contains("90 MiB"),
+        "{message}"
+    );
+    assert!(hint.contains("farside pool grow q,"), "{hint}");
 }
 
 #[test]

@@ -19,6 +19,8 @@ use crate::queue::UnderWay;
 pub(super) struct Ready {
     pub(super) place: UnderWay,
     pub(super) link: Arc<dyn PeerLink>,
+    /// Since when there was a session, on monotonic time.
+    pub(super) connected: Duration,
     /// The source has taken the snapshot of the transfer while it waited: the transfer's id, and when, on monotonic time.
     pub(super) reserved: Option<(Uuid, Duration)>,
     /// Its turn in an update of its group.

@@ -14,6 +14,7 @@ use crate::log::{LogEvent, RequestedBy};
 use crate::relationship::inspect::{Inspected, inspect};
 use crate::relationship::late_acknowledgement::LateAcknowledgement;
 use crate::relationship::room_wait::RoomWait;
+use crate::relationship::status::Stopped;
 use crate::rescues;
 use crate::state::{Action, Event, Work};
 use crate::store::Relationship;
@@ -55,6 +56,7 @@ impl Driver {
                     false => 0,
                 };
                 self.note_room(outcome.no_room).await;
+                self.note_stopped(&outcome);
                 crossed = outcome.crossed;
                 (event, Ok(outcome.report))
             }
@@ -72,6 +74,9 @@ impl Driver {
                 self.session_why = self.why.clone().filter(|_| matches!(error, MirrorError::NoSession(_)));
                 self.has_failed = true;
                 self.losses = 0;
+                if error.is_forbidden() {
+                    self.stopped = Some(Stopped::NoRight(error.to_string()));
+                }
                 (Event::Failed, Err(error))
             }
         };
@@ -95,6 +100,7 @@ impl Driver {
         }
         let is_queued = matches!(action, Action::Enqueue(_));
         let is_unserved = again.is_some() && is_queued;
+        self.is_for_swap &= is_unserved;
         let (served, set_aside) = match is_unserved {
             true => (Vec::new(), Vec::new()),
             false => (std::mem::take(&mut self.waiting), std::mem::take(&mut self.set_aside)),
@@ -141,6 +147,18 @@ impl Driver {
         {
             self.state.work = Work::Running { kind, again: false };
         }
+    }
+
+    /// What a transfer has failed for, if only a person can end that. One that lost its session, or was aborted, says nothing of it.
+    fn note_stopped(&mut self, outcome: &Outcome) {
+        let reason = || outcome.report.reason.clone().unwrap_or_default();
+        self.stopped = match outcome {
+            Outcome { forbidden: true, .. } => Some(Stopped::NoRight(reason())),
+            Outcome { no_room: Some(_), .. } => Some(Stopped::NoRoom(reason())),
+            Outcome { lost_session: true, .. } => return,
+            Outcome { report, .. } if report.result == TransferResult::Aborted => return,
+            _ => None,
+        };
     }
 
     /// Of a transfer that failed the source keeps more than its base: the next transfer clears up there.
@@ -223,15 +241,12 @@ impl Driver {
 
     /// Tells of what a transfer has set aside. A resync says so before; where an update does it, the source is not what it was.
     /// Answers their names.
-    async fn note_rescues(&mut self, report: &TransferReport, now: Vec<(Uuid, String, bool)>) -> Vec<String> {
+    async fn note_rescues(&mut self, report: &TransferReport, now: Vec<(Uuid, String)>) -> Vec<String> {
         let mut set_aside = Vec::new();
-        let before = std::mem::replace(&mut self.rescues, now.iter().map(|(uuid, ..)| *uuid).collect());
+        let before = std::mem::replace(&mut self.rescues, now.iter().map(|(uuid, _)| *uuid).collect());
         self.went_back = self.went_back.take().filter(|(uuid, _)| self.rescues.contains(uuid));
-        for (uuid, snapshot, is_aside) in now.into_iter().filter(|(uuid, ..)| !before.contains(uuid)) {
-            // An update that goes on upon it has brought what its source went on with.
-            if report.kind == TransferKind::Update && !is_aside {
-                continue;
-            }
+        // Also one that the update went on upon, and that lies on the main line below it: its source has it no more.
+        for (uuid, snapshot) in now.into_iter().filter(|(uuid, _)| !before.contains(uuid)) {
             let Relationship { source, destination, .. } = &self.relationship;
             if report.kind == TransferKind::Update {
                 tracing::warn!(

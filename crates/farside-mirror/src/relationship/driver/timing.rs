@@ -7,14 +7,9 @@ use crate::objective::Forecast;
 use crate::schedule::Schedule;
 
 impl Driver {
-    /// An update waits from now on.
-    pub(super) fn note_asked(&mut self) {
-        self.timing.asked(self.parts.clock.monotonic());
-    }
-
-    /// It runs from now on; its snapshot was taken `at` another moment, if one is named.
-    pub(super) fn note_begun(&mut self, at: Option<Duration>) {
-        self.timing.begun(self.parts.clock.monotonic(), at);
+    /// An update that has had a session since `connected` runs from now on; its snapshot was taken `at` another moment, if one is named.
+    pub(super) fn note_begun(&mut self, connected: Duration, at: Option<Duration>) {
+        self.timing.begun(self.parts.clock.monotonic(), connected, at);
     }
 
     /// It has ended. Sets when the next one is due, where an objective says so.

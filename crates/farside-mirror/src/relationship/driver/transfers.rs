@@ -36,6 +36,7 @@ impl Driver {
             Action::Enqueue(kind) => self.enqueue(kind),
             Action::LeaveQueue => {
                 self.leave_queue();
+                self.is_for_swap = false;
                 self.fails_its_group("it was taken out of the queue");
                 self.log(LogEvent::Abort { reason: MirrorError::aborted().to_string() }, None, None).await;
                 self.settle(|| Err(MirrorError::aborted()));
@@ -54,7 +55,6 @@ impl Driver {
 
     pub(super) fn enqueue(&mut self, kind: TransferKind) {
         self.ports.progress.send_replace(Some(Progress::waiting(kind)));
-        self.note_asked();
         self.asked_at = self.parts.clock.monotonic();
         let (deadline, clock) = (self.deadline(), self.parts.clock.clone());
         self.is_asked_since = false;
@@ -78,6 +78,7 @@ impl Driver {
             // The session first: whoever waits for one should not keep a turn from others.
             let link = link_until(&*links, peer, until_rx).await;
             let link = link.map_err(MirrorError::no_session)?;
+            let connected = clock.monotonic();
             // Before its turn as well: who waits for the others of its group takes no place from anybody.
             let turn = match group {
                 None => None,
@@ -104,7 +105,7 @@ impl Driver {
                 }
             };
             let (place, reserved) = tokio::join!(queue.enter(claim), take);
-            Ok(Ready { place, link, reserved, turn })
+            Ok(Ready { place, link, connected, reserved, turn })
         });
         self.activity = Activity::Waiting { task, until };
     }
@@ -133,7 +134,8 @@ impl Driver {
             *again = true;
             self.waiting_next.append(&mut self.waiting);
         }
-        self.note_begun(turn.as_ref().map(|turn| turn.taken_at()).or(reserved.map(|(_, at)| at)));
+        let taken_at = turn.as_ref().map(|turn| turn.taken_at()).or(reserved.map(|(_, at)| at));
+        self.note_begun(ready.connected, taken_at);
         let id = reserved.map_or_else(|| self.new_id(), |(id, _)| id);
         let cancel = CancellationToken::new();
         let clock = self.parts.clock.clone();
@@ -170,7 +172,9 @@ impl Driver {
                     () = has_arrived(turn.as_deref()), if place.is_some() => place = None,
                 }
             };
-            drop(place);
+            if let Some(place) = place {
+                place.end(!outcome.lost_session);
+            }
             Ran { outcome, gave_way }
         };
         let task = tokio::spawn(task.in_current_span());
@@ -231,6 +235,7 @@ impl Driver {
     pub(super) fn rest(&mut self) {
         // Before it leaves the group, which would then publish what the others have brought.
         self.fails_its_group("its mirror was stopped");
+        self.is_for_swap = false;
         self.ports.progress.send_replace(None);
         if self.state.work != Work::BrokenOff {
             self.state.work = Work::Idle;
