@@ -2332,6 +2332,12 @@ export interface components {
         BreakMirror: {
             /** @description The snapshot of the replica that hosts shall find; what is newer stays as a side branch. */
             at?: string | null;
+            /**
+             * Format: date-time
+             * @description The moment that the side branch is named by: what one command sets aside of several volumes has one. Of the last hour; now if
+             *     absent.
+             */
+            set_aside_at?: string | null;
         };
         /** @description The table `[budgets]`, with its defaults. */
         BudgetConfiguration: {
@@ -2523,7 +2529,7 @@ export interface components {
             name: string;
             /** @description Whether what is on the device may be destroyed; without, a device that is not blank is refused. */
             overwrite?: boolean;
-            /** @description A file that does not exist yet, or a raw device; absolute. */
+            /** @description A file that does not exist yet, or a raw device; absolute. A pool of Ceph: `rbd:POOL[/NAMESPACE]:id=USER:conf=FILE`. */
             path: string;
             /**
              * Format: uint64
@@ -2945,7 +2951,7 @@ export interface components {
             force?: boolean;
             /** @description The name it shall have here. */
             name: string;
-            /** @description The file or device; absolute. */
+            /** @description The file or device; absolute. A pool of Ceph as when it is made. */
             path: string;
         };
         /** @description An invitation: worth a pairing to whoever has the code. */
@@ -3120,6 +3126,7 @@ export interface components {
              * @description Its place among the transfers that wait for their turn, the next is 1; null if it does not wait.
              */
             queue_position?: number | null;
+            resized?: components["schemas"]["Resized"] | null;
             /** @description Which of the points that were published stay: `last=10,hourly=24`; null if only the newest does, and what persons made. */
             retention?: string | null;
             /** @description Which side this daemon is. */
@@ -3142,6 +3149,7 @@ export interface components {
             source_overtaken?: components["schemas"]["SourceOvertaken"] | null;
             /** @description Its state. */
             state: components["schemas"]["MirrorState"];
+            stopped?: components["schemas"]["MirrorStopped"] | null;
             /**
              * Format: uint64
              * @description Bytes per second, the limit of this mirror at this moment; null if it has none of its own.
@@ -3212,6 +3220,11 @@ export interface components {
          * @enum {string}
          */
         MirrorState: "uninitialized" | "initializing" | "mirrored" | "transferring" | "queued" | "quiesced" | "broken-off";
+        /**
+         * @description What keeps a mirror from being updated until a person does something about it. Whatever else `why` says may end by itself.
+         * @enum {string}
+         */
+        MirrorStopped: "not-paired" | "no-right" | "no-room";
         /** @description `POST /site/move-state`: carries the state into another database. */
         MoveState: {
             /**
@@ -3464,6 +3477,7 @@ export interface components {
              * @description Its place among the transfers that wait for their turn, the next is 1; null if it does not wait.
              */
             queue_position?: number | null;
+            resized?: components["schemas"]["Resized"] | null;
             /** @description Which of the points that were published stay: `last=10,hourly=24`; null if only the newest does, and what persons made. */
             retention?: string | null;
             /** @description Which side this daemon is. */
@@ -3486,6 +3500,7 @@ export interface components {
             source_overtaken?: components["schemas"]["SourceOvertaken"] | null;
             /** @description Its state. */
             state: components["schemas"]["MirrorState"];
+            stopped?: components["schemas"]["MirrorStopped"] | null;
             /**
              * Format: uint64
              * @description Bytes per second, the limit of this mirror at this moment; null if it has none of its own.
@@ -3538,6 +3553,8 @@ export interface components {
              *     behind.
              */
             clock_ahead_seconds?: number | null;
+            /** @description The peer has dialled this site for it: it says nothing of `address`. Absent if not, and without a session. */
+            dialled_us?: boolean;
             /** @description Its identity: SHA-256 of its key, 64 hexadecimal digits. */
             id: string;
             /**
@@ -3608,6 +3625,8 @@ export interface components {
              * @description Blocks found damaged since it was opened.
              */
             corrupt_blocks?: number | null;
+            /** @description What keeps its volumes. */
+            engine?: components["schemas"]["PoolEngine"];
             /** @description Why not; of a pool that serves, what is wrong with it all the same. */
             error?: string | null;
             /**
@@ -3617,7 +3636,7 @@ export interface components {
             free_bytes?: number | null;
             /** @description Its name. */
             name: string;
-            /** @description The file or device. */
+            /** @description The file or device; of a pool of Ceph `rbd:POOL[/NAMESPACE]:id=USER:conf=FILE`. */
             path: string;
             /**
              * @description Whether its path does not lead to it any more, since its file was removed, moved or replaced: `error` says more. The next start
@@ -3728,6 +3747,7 @@ export interface components {
             referenced_bytes?: number | null;
             /** @description Whether retention keeps it, and will let it go when it names it no more; also what persons at the source made. */
             rotates?: boolean;
+            taken_by?: components["schemas"]["TakenBy"] | null;
             /**
              * Format: uint64
              * @description Bytes that only it refers to: what deleting it would free.
@@ -3960,6 +3980,8 @@ export interface components {
              *     behind.
              */
             clock_ahead_seconds?: number | null;
+            /** @description The peer has dialled this site for it: it says nothing of `address`. Absent if not, and without a session. */
+            dialled_us?: boolean;
             /** @description Its identity: SHA-256 of its key, 64 hexadecimal digits. */
             id: string;
             /**
@@ -4213,6 +4235,8 @@ export interface components {
              * @description Blocks found damaged since it was opened.
              */
             corrupt_blocks?: number | null;
+            /** @description What keeps its volumes. */
+            engine?: components["schemas"]["PoolEngine"];
             /** @description Why not; of a pool that serves, what is wrong with it all the same. */
             error?: string | null;
             /**
@@ -4222,7 +4246,7 @@ export interface components {
             free_bytes?: number | null;
             /** @description Its name. */
             name: string;
-            /** @description The file or device. */
+            /** @description The file or device; of a pool of Ceph `rbd:POOL[/NAMESPACE]:id=USER:conf=FILE`. */
             path: string;
             /**
              * @description Whether its path does not lead to it any more, since its file was removed, moved or replaced: `error` says more. The next start
@@ -4294,6 +4318,11 @@ export interface components {
             /** @description What that means, and what to do; null while there is enough. */
             warning?: string | null;
         };
+        /**
+         * @description What keeps a pool's volumes.
+         * @enum {string}
+         */
+        PoolEngine: "embedded" | "rbd";
         /**
          * @description How much of a pool is left for hosts.
          * @enum {string}
@@ -4429,7 +4458,7 @@ export interface components {
          * @description Who asked for a transfer.
          * @enum {string}
          */
-        RequestedBy: "person" | "schedule" | "retry" | "catch-up" | "gave-way" | "group";
+        RequestedBy: "person" | "schedule" | "retry" | "catch-up" | "gave-way" | "group" | "swap";
         /** @description `POST /accelerator/connections/reset`. */
         ResetConnection: {
             /** @description The client's end, `ADDR:PORT`. */
@@ -4444,6 +4473,19 @@ export interface components {
              * @description The new size in bytes, a multiple of 4096.
              */
             size_bytes: number;
+        };
+        /** @description A volume gets another size. */
+        Resized: {
+            /**
+             * Format: uint64
+             * @description What it has, bytes.
+             */
+            from_bytes: number;
+            /**
+             * Format: uint64
+             * @description What it gets, bytes.
+             */
+            to_bytes: number;
         };
         /**
          * @description `POST /mirrors/POOL/VOL/resync`: the volume becomes, again or for the first time, the replica of a peer's volume,
@@ -4850,6 +4892,7 @@ export interface components {
             referenced_bytes?: number | null;
             /** @description Whether retention keeps it, and will let it go when it names it no more; also what persons at the source made. */
             rotates?: boolean;
+            taken_by?: components["schemas"]["TakenBy"] | null;
             /**
              * Format: uint64
              * @description Bytes that only it refers to: what deleting it would free.
@@ -4957,6 +5000,15 @@ export interface components {
             /** @description The new volume, `POOL/NEW`; null: `POOL/VOL-drill-TIME`. */
             name?: string | null;
         };
+        /** @description `POST /volumes/POOL/VOL/snapshots/SNAP/rollback`. Without a body: what the volume showed is set aside as of now. */
+        StartRollback: {
+            /**
+             * Format: date-time
+             * @description The moment that the side branch is named by: what one command sets aside of several volumes has one. Of the last hour; now if
+             *     absent.
+             */
+            set_aside_at?: string | null;
+        };
         /** @description `POST /pools/POOL/scrub`: begins a scrub, goes on with one that was stopped, or changes the rate of the one that runs. */
         StartScrub: {
             /** @description From the beginning, though one was stopped. */
@@ -5010,6 +5062,11 @@ export interface components {
          * @enum {string}
          */
         SwapPhase: "update" | "fence" | "last-update" | "takeover" | "notify";
+        /**
+         * @description What took a snapshot that is a person's: nothing but retention, and for rescues their number, lets it go by itself.
+         * @enum {string}
+         */
+        TakenBy: "timetable" | "rescue" | "mirror";
         /** @description A limit as it is set, and as it holds now. */
         Throttle: {
             /**
@@ -9622,7 +9679,11 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody?: never;
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["StartRollback"];
+            };
+        };
         responses: {
             /** @description It is done. */
             200: {
