@@ -21,7 +21,8 @@ fn snapshot_list() {
         }],
         json!([{
             "name": "monday", "volume": "p/v", "uuid": ID, "content_root": "00112233445566778899aabbccddeeff",
-            "created_at": "2026-11-21T20:00:00.5Z", "held": true, "on_main_line": false, "made_by": "mirror", "rotates": true, "referenced_bytes": 8192,
+            "created_at": "2026-11-21T20:00:00.5Z", "held": true, "on_main_line": false, "taken_by": "rescue", "made_by": "mirror",
+            "rotates": true, "referenced_bytes": 8192,
             "unique_bytes": null
         }]),
     );
