@@ -21,9 +21,20 @@ const TRIED_EVERY: Duration = Duration::from_secs(10);
 /// How long the start waits for clusters. Those that take longer follow by themselves, and hold up nobody.
 const CONNECTED_WITHIN: Duration = Duration::from_secs(10);
 
-/// Notes which there are, before anybody asks. Nothing is connected yet.
-pub(crate) async fn note(pools: &Pools, state: &State) -> Result<(), StateError> {
+/// Notes which there are, before anybody asks. Nothing is connected yet; those of an isolated site never are: a cluster is the same one
+/// wherever the copy runs, and its images are the original's.
+pub(crate) async fn note(pools: &Pools, state: &State, is_isolated: bool) -> Result<(), StateError> {
     for row in state.pools().await?.into_iter().filter(|row| is_rbd(&row.path)) {
+        if is_isolated {
+            let why = format!(
+                "this site runs isolated, and the images of {} are its original's own: what is practised there would happen to them. It is \
+                 not connected",
+                row.path
+            );
+            tracing::error!(pool = row.name, path = row.path, "pool not opened: {why}");
+            pools.note_others(&row.name, &row.path, why);
+            continue;
+        }
         if let Err(error) = pools.note_clustered(&row.name, &row.path) {
             tracing::error!(pool = row.name, path = row.path, "the pool is not known: {}", error.message);
         }

@@ -612,8 +612,8 @@ fn failed(name: &str, error: &str) -> ErrorBody {
 /// What to do about a pool that is another site's.
 fn how_to_practise(name: &str) -> String {
     format!(
-        "to practise: copy its file while no daemon has it open; forget it here (farside pool delete {name}: what is there stays as it \
-         is); then farside pool import {name} --path COPY"
+        "to practise: copy its file while no daemon has it open, or its images into another pool; forget it here (farside pool delete \
+         {name}: what is there stays as it is); then farside pool import {name} --path COPY"
     )
 }
 

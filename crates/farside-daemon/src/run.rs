@@ -263,9 +263,12 @@ pub(crate) async fn start(
     let throttles = Throttles::load(&state).await?;
 
     // Pools before peers: whoever is met finds them open.
-    let pools = Arc::new(Pools::new(Arc::clone(&clock), Arc::clone(&randomness), &identity.id().to_string()));
+    // A copy is no daemon of its original's site: in a cluster it takes nothing over from it.
+    let of_site =
+        if config.isolated { format!("{} isolated", identity.id()) } else { identity.id().to_string() };
+    let pools = Arc::new(Pools::new(Arc::clone(&clock), Arc::clone(&randomness), &of_site));
     let late = known_pools::open(&pools, &state, data_dir.path(), config.isolated).await?;
-    known_clusters::note(&pools, &state).await?;
+    known_clusters::note(&pools, &state, config.isolated).await?;
     pools.set_host_reserve(config.replicas.reserve_percent);
     let rights = Arc::new(Rights::load(&state, Arc::clone(&pools) as _).await?);
     let engine = pools.engine();
