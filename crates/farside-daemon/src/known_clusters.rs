@@ -91,6 +91,13 @@ async fn connect_late(site: Arc<Site>, name: String, path: String, tried: onesho
     }
 }
 
+/// Goes on trying to connect a pool that somebody could not connect just now.
+pub(crate) fn try_on(site: &Arc<Site>, name: &str, path: &str) {
+    let (tried, _) = oneshot::channel();
+    let connect = connect_late(Arc::clone(site), name.to_owned(), path.to_owned(), tried);
+    tokio::spawn(site.stop.clone().run_until_cancelled_owned(connect));
+}
+
 /// Connects a pool, and starts its mirrors. Nobody who opens or closes another pool waits for its cluster.
 async fn connect(site: &Arc<Site>, name: &str, path: &str) -> Result<(), ErrorBody> {
     let unsettled = join(site, name, path).await?;

@@ -193,7 +193,14 @@ async fn add_clustered(site: &Arc<Site>, name: String, path: String, planned: Pl
         let refused = there.map(|there| format!("pool {name} already exists, in {}", there.path));
         return Ok(Outcome::Plan(Plan { refused, ..plans::add_clustered(&name, &path) }));
     }
-    known_clusters::connect_in_turn(site, &name, &path).await?;
+    let was_known = site.pools.status(&name).is_ok();
+    if let Err(error) = known_clusters::connect_in_turn(site, &name, &path).await {
+        // What nobody knew before leaves no row behind. One that is not there has none already.
+        if !was_known {
+            _ = site.pools.remove(&name);
+        }
+        return Err(error.into());
+    }
     let row = PoolRow { name, path };
     if let Err(error) = site.state.remember_pool(&row, site.clock.now()).await {
         // Not half: a pool that serves now and is forgotten at the next start would be found out too late.
@@ -207,7 +214,10 @@ async fn add_clustered(site: &Arc<Site>, name: String, path: String, planned: Pl
 async fn reconnect(site: &Arc<Site>, name: &str) -> Answer<Pool> {
     close_readers(site, name).await?;
     let path = site.pools.disconnect(name)?;
-    known_clusters::connect_in_turn(site, name, &path).await?;
+    if let Err(error) = known_clusters::connect_in_turn(site, name, &path).await {
+        known_clusters::try_on(site, name, &path);
+        return Err(error.into());
+    }
     Ok(Json(site.pools.status(name)?))
 }
 
@@ -487,6 +497,7 @@ async fn put_back(
                 "the pool was not forgotten, and is not connected: {}",
                 error.message
             );
+            known_clusters::try_on(site, &name, &path);
         }
         return;
     }

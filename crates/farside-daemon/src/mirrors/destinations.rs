@@ -8,6 +8,7 @@ use farside_engine::{Engine, EngineError, VolumeName};
 use farside_mirror::SourceRelationship;
 use farside_peer::{PeerId, PeerStatus};
 use farside_store::Version;
+use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::{Mirrors, kept};
@@ -20,6 +21,8 @@ use crate::pools::seen::VolumeSeen;
 
 /// Shortest beginning of a key that stands for a peer.
 const KEY_PREFIX_MIN: usize = 8;
+/// How long who lists mirrors waits for what a cluster says of a volume.
+const CLUSTER_ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 /// How far a volume has diverged is counted again once the last figure is older: status is asked for often, by people and
 /// by programs, and counting costs metadata reads.
 const DIVERGENCE_AGE_MAX: Duration = Duration::from_secs(10);
@@ -172,6 +175,9 @@ impl Mirrors {
 
     /// The same of a volume in a cluster: what would take reading data is not counted.
     async fn figures_in_cluster(&self, relationship: &SourceRelationship) -> Result<Figures, ErrorBody> {
+        if self.parts.pools.is_away(&relationship.source.pool) {
+            return Ok(Figures::default());
+        }
         let (engine, volume) = (self.parts.engine.clone(), relationship.source.clone());
         let (base, from) = (relationship.base, relationship.overtaken.as_ref().and_then(|o| o.snapshot));
         let figures = self.parts.far.run(move || {
@@ -192,7 +198,12 @@ impl Mirrors {
             let base = base.map(|(_, name, root)| (name, root));
             Ok::<_, EngineError>((Figures { base, from, ..Figures::default() }, at))
         });
-        let (figures, at) = figures.await?;
+        // A list of all mirrors waits for no cluster: each of them would wait as long.
+        let Ok(figures) = timeout(CLUSTER_ANSWERS_WITHIN, figures).await else {
+            self.parts.pools.note_away(&relationship.source.pool);
+            return Ok(Figures::default());
+        };
+        let (figures, at) = figures?;
         if let Some(at) = at {
             self.base_times.lock().insert(relationship.id, at);
         }

@@ -110,17 +110,27 @@ impl Pools {
     /// The identity of what has a name in such a pool, for those who cannot wait: a cluster that does not answer is not asked by each. No
     /// answer: nobody knows now.
     pub(crate) fn volume_id_there(&self, name: &VolumeName) -> Option<Option<Uuid>> {
-        if self.away.lock().get(&name.pool).is_some_and(|since| since.elapsed() < AWAY_FOR) {
+        if self.is_away(&name.pool) {
             return None;
         }
         match off_the_runtime(|| self.rbd.volume(name)) {
             Ok(info) => Some(Some(info.uuid)),
             Err(EngineError::NotFound { .. }) => Some(None),
             Err(_) => {
-                self.away.lock().insert(name.pool.clone(), Instant::now());
+                self.note_away(&name.pool);
                 None
             }
         }
+    }
+
+    /// Whether the cluster of a pool has not answered lately: who cannot wait does not ask it.
+    pub(crate) fn is_away(&self, pool: &str) -> bool {
+        self.away.lock().get(pool).is_some_and(|since| since.elapsed() < AWAY_FOR)
+    }
+
+    /// Notes that it has not.
+    pub(crate) fn note_away(&self, pool: &str) {
+        self.away.lock().insert(pool.to_owned(), Instant::now());
     }
 }
 
