@@ -313,6 +313,7 @@ mod tests {
         ];
         let text = listing(&all);
         let lines: Vec<&str> = text.lines().skip(1).collect();
+        assert!(lines.len() >= all.len(), "{text}");
         for (line, word) in lines.iter().zip([" person ", " timetable ", " rescue ", " ended mirror "]) {
             assert!(line.contains(word), "{text}");
         }

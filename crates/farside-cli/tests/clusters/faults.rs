@@ -110,6 +110,7 @@ fn a_cluster_that_stands_still_holds_up_its_own_mirrors_alone() {
     while Instant::now() < until {
         let asked = Instant::now();
         b.json("mirror status");
+        a.json("mirror status");
         a.json("pool list");
         let mut host = a.nbd("e/v");
         host.write(0, &[1; 4096]).unwrap();
