@@ -77,7 +77,10 @@ pub use pool::{
     PoolState, QuarantinedRange, ReopenPool, Severity, StagedContent,
 };
 pub use scrub::{Scrub, ScrubDamage, ScrubDamageKind, ScrubState, StartScrub};
-pub use site::{MoveState, MovedTable, Site, StateMoved};
+pub use site::{
+    DaemonInvited, DaemonState, DaemonStatus, InviteDaemon, JoinSite, MoveState, MovedTable, Site,
+    SiteJoined, StateMoved,
+};
 pub use sites::{SiteSeen, SiteSeenState};
 pub use size::parse_size;
 pub use snapshot::{

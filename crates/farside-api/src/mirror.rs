@@ -176,6 +176,9 @@ pub struct Mirror {
     /// The group of mirrors that are updated and broken off together; null if none.
     #[serde(default)]
     pub group: Option<String>,
+    /// The daemon of this site that drives it, where the site's state is in PostgreSQL; null where there is one daemon.
+    #[serde(default)]
+    pub owner: Option<String>,
     /// Name of the newest replicated snapshot.
     pub current_snapshot: Option<String>,
     /// Its content root.

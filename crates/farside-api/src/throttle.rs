@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::site::DaemonStatus;
+
 /// A limit as it is set, and as it holds now.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
@@ -111,4 +113,7 @@ pub struct SiteStatus {
     pub sent_bytes: u64,
     /// Bytes received from them, likewise.
     pub received_bytes: u64,
+    /// The daemons of the site, if its state is in PostgreSQL; empty where it is in a file: there is one.
+    #[serde(default)]
+    pub daemons: Vec<DaemonStatus>,
 }

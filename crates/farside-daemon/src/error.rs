@@ -59,7 +59,8 @@ impl DaemonError {
     pub fn exit_code(&self) -> u8 {
         match self {
             DaemonError::Config(_) => 2,
-            DaemonError::Locked { .. } | DaemonError::State(StateError::InUse { .. }) => 4,
+            DaemonError::Locked { .. }
+            | DaemonError::State(StateError::InUse { .. } | StateError::NotOfSite { .. }) => 4,
             _ => 1,
         }
     }

@@ -35,6 +35,7 @@ impl Failure for StateError {
             StateError::Moved { .. }
             | StateError::MovedAway { .. }
             | StateError::NotMoved(_)
+            | StateError::NotOfSite { .. }
             | StateError::InUse { .. } => ErrorBody::new(ErrorCode::Refused, message),
             StateError::Open { .. }
             | StateError::Newer { .. }

@@ -12,7 +12,7 @@
 //! * `accelerator`: the process of the accelerator.
 //! * `alarms`: what is wrong, told once. `events`: what changes, told as it changes.
 //! * `operations`, `scrubs`, `dedups`: long work, `pace`: how fast. `plans`, `figures`: what a destructive request would do, and how much that is.
-//! * `state`: the database.
+//! * `state`: the database. `daemons`: several daemons that are one site.
 //! * `http`: the API, one file per noun, and `/metrics`, `/healthz` and `/readyz`.
 //!
 //! * `access`: who may use the API over HTTPS; `api_certificate`: what it shows there.
@@ -28,6 +28,7 @@ mod blocking;
 mod changed;
 mod commands;
 mod convert;
+mod daemons;
 mod damage;
 mod data_dir;
 mod dedups;

@@ -74,6 +74,8 @@ pub(crate) struct MirrorParts {
     /// For what asks a cluster, which may be away: nobody else waits behind it.
     pub(crate) far: Blocking,
     pub(crate) limits: ReplicaLimits,
+    /// What this daemon is called among those of its site; none where it is the only one.
+    pub(crate) daemon: Option<String>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) randomness: Arc<dyn Randomness>,
 }
@@ -105,6 +107,11 @@ impl Mirrors {
             base_times: Mutex::default(),
             fence_lock: Mutex::default(),
         }
+    }
+
+    /// How many mirrors have their replica in a pool that is open here.
+    pub(crate) fn count(&self) -> usize {
+        self.destinations.lock().values().map(|destination| destination.mirrors().len()).sum()
     }
 
     /// The queue of transfers as it is now.
@@ -469,6 +476,7 @@ impl Mirrors {
                 .as_ref()
                 .filter(|_| status.state != farside_mirror::State::BrokenOff)
                 .map(|o| api::SourceOvertaken { by: o.by.clone(), since: convert::time(o.at) }),
+            owner: self.parts.daemon.clone(),
             ..self.undriven(&status.relationship)
         }
     }
@@ -507,6 +515,7 @@ impl Mirrors {
             forecast_seconds: None,
             queue_position: None,
             group: relationship.group.clone(),
+            owner: None,
             retention: (!relationship.retention.is_none()).then(|| relationship.retention.to_string()),
             current_snapshot: None,
             content_root: None,

@@ -56,6 +56,8 @@ pub struct Options {
     pub nbd_listen: Option<Listen>,
     /// The site's name.
     pub name: Option<String>,
+    /// What this daemon is called among those of its site.
+    pub daemon_name: Option<String>,
     /// The log filter.
     pub log: Option<String>,
     /// Where the state database is: `postgres://USER@HOST[:PORT]/DB`, or `sqlite:` for the file of the data directory.
@@ -113,6 +115,7 @@ pub enum LogFormat {
 #[serde(deny_unknown_fields)]
 struct File {
     name: Option<String>,
+    daemon_name: Option<String>,
     peer_listen: Option<Listen>,
     http: Option<Listen>,
     log: Option<String>,
@@ -386,6 +389,8 @@ pub(crate) struct Config {
     /// Commands that freeze and thaw applications, by name.
     pub(crate) hooks: Hooks,
     pub(crate) name: String,
+    /// What this daemon is called among those of its site.
+    pub(crate) daemon_name: String,
     pub(crate) log: String,
     pub(crate) log_format: LogFormat,
     /// Where the state database is.
@@ -428,6 +433,12 @@ impl Config {
                 "{name:?} cannot be a site's name; use 1 to {SITE_NAME_MAX} of A-Z a-z 0-9 . _ + - (--name)"
             )));
         }
+        let daemon_name = options.daemon_name.or(file.daemon_name).unwrap_or_else(host_name);
+        if !farside_engine::is_label(&daemon_name) {
+            return Err(DaemonError::Config(format!(
+                "{daemon_name:?} cannot be a daemon's name; use 1 to 128 of A-Z a-z 0-9 . _ + - (--daemon-name)"
+            )));
+        }
         let encoder_memory_bytes = file.wire.encoder_memory_bytes.unwrap_or(ENCODER_MEMORY);
         if encoder_memory_bytes < ENCODER_MEMORY_MIN {
             return Err(DaemonError::Config(format!(
@@ -450,6 +461,7 @@ impl Config {
             hooks: hooks(file.hooks)?,
             http: options.http.or(file.http).unwrap_or(Listen::At(HTTP_DEFAULT.into())),
             name,
+            daemon_name,
             log: options.log.or(file.log).unwrap_or_else(|| String::from("info")),
             log_format: file.log_format.unwrap_or_default(),
             database: database(options.database.or(file.database))?,

@@ -16,8 +16,8 @@ mod watching;
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use farside_api::{ErrorBody, ErrorCode, Pool as Document, PoolState};
@@ -33,6 +33,7 @@ use self::away::{Watch, leads_elsewhere};
 use self::capacity::RoomWatch;
 use self::place::not_embedded;
 use self::quotas::QuotaWatch;
+use crate::daemons::fence::Fence;
 use crate::failure::Failure;
 
 /// What a raw device is overwritten with at its head when its pool is deleted, or was not made to the end: both superblocks and
@@ -56,6 +57,8 @@ pub(crate) struct Pools {
     engine: Arc<EmbeddedEngine>,
     /// Those of Ceph.
     rbd: RbdEngine,
+    /// How a cluster is made this daemon's alone, where the site has a lease.
+    pub(crate) fence: OnceLock<Fence>,
     /// Clusters that did not answer, by pool, and since when.
     away: Mutex<BTreeMap<String, Instant>>,
     /// What mirrors see: all of them.
@@ -138,6 +141,7 @@ impl Pools {
             slots: RwLock::default(),
             attempts: AtomicU64::new(0),
             identities: Arc::default(),
+            fence: OnceLock::new(),
             engine,
             rbd,
             away: Mutex::default(),

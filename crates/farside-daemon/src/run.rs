@@ -23,6 +23,11 @@ use crate::access::Access;
 use crate::alarms::{Alarms, watch};
 use crate::api_certificate::{self, ApiCertificate};
 use crate::blocking::Blocking;
+use crate::daemons::again::begin_again;
+use crate::daemons::announce;
+use crate::daemons::fence::Fence;
+use crate::daemons::keeper::Keeper;
+use crate::daemons::stand::{Leads, Stood, stand};
 use crate::data_dir::{DataDir, STATE_FILE};
 use crate::dedups::Dedups;
 use crate::delays::Delays;
@@ -48,7 +53,7 @@ use crate::sites::door::{PeerDoor, peer_door};
 use crate::sites::seen::SitesSeen;
 use crate::sites::shares::Shares;
 use crate::snapshot_schedules::SnapshotSchedules;
-use crate::state::State;
+use crate::state::{DatabaseAddress, State};
 use crate::throttles::Throttles;
 use crate::{http, known_clusters, known_pools, listen, logging, service};
 
@@ -56,7 +61,7 @@ use crate::{http, known_clusters, known_pools, listen, logging, service};
 const REQUESTS_END_WITHIN: Duration = Duration::from_secs(20);
 
 /// The control socket.
-const CONTROL_SOCKET: &str = "farside.sock";
+pub(crate) const CONTROL_SOCKET: &str = "farside.sock";
 /// The NBD socket.
 const NBD_SOCKET: &str = "nbd.sock";
 /// Holds the address that is really listened on, whatever port was asked for.
@@ -64,9 +69,9 @@ const PEER_ADDRESS_FILE: &str = "peer.addr";
 /// The same for hosts over TCP.
 const NBD_ADDRESS_FILE: &str = "nbd.addr";
 /// The same for the API over HTTPS.
-const API_ADDRESS_FILE: &str = "api.addr";
+pub(crate) const API_ADDRESS_FILE: &str = "api.addr";
 /// The same for `/metrics`.
-const HTTP_ADDRESS_FILE: &str = "http.addr";
+pub(crate) const HTTP_ADDRESS_FILE: &str = "http.addr";
 
 /// Whether the daemon would start with this configuration, as far as that is seen without starting it: nothing is made or opened.
 ///
@@ -104,13 +109,49 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
     drop(hosts);
     drop(runtime);
     log.finish();
-    served
+    match served? {
+        Served::Ended => Ok(()),
+        Served::StandsAgain => begin_again(),
+    }
 }
 
-async fn serve(config: Config, log: Log, for_hosts: &Handle) -> Result<(), DaemonError> {
+/// Why the daemon has stopped.
+enum Served {
+    /// The process is to end.
+    Ended,
+    /// Another daemon of the site leads, or will.
+    StandsAgain,
+}
+
+async fn serve(mut config: Config, log: Log, for_hosts: &Handle) -> Result<Served, DaemonError> {
     // Before anything else: a signal during the start must not leave half a daemon behind.
     let mut signals = Signals::listen().map_err(DaemonError::Start)?;
     let data_dir = DataDir::acquire(&config.data_dir)?;
+    let database = config.database_address(&data_dir.join(STATE_FILE))?;
+    let (database, keeper, stop) = match database {
+        DatabaseAddress::File(path) => (DatabaseAddress::File(path), None, CancellationToken::new()),
+        DatabaseAddress::Server(server) => {
+            let leads = match stand(&config, &data_dir, &server, &mut signals).await? {
+                Stood::Leads(leads) => *leads,
+                Stood::Ended => return Ok(Served::Ended),
+            };
+            let Leads { leading, member, desk, card } = leads;
+            let (lead, stop) = (leading.lead, CancellationToken::new());
+            if leading.others > 0 && leading.site_name != config.name {
+                tracing::warn!(
+                    name = config.name,
+                    site = leading.site_name,
+                    "this daemon is set up with another name of the site than its others; it goes by theirs"
+                );
+                config.name.clone_from(&leading.site_name);
+            }
+            let keeper = Keeper::new(leading, data_dir.path().to_path_buf(), member, desk, card);
+            keeper.watch(stop.clone())?;
+            let (kept, stops) = (Arc::clone(&keeper), stop.clone());
+            tokio::spawn(async move { kept.keep(&stops).await });
+            (DatabaseAddress::Server(Box::new(server.with_lead(lead))), Some(keeper), stop)
+        }
+    };
     let http_listener = match &config.http {
         Listen::Off => None,
         Listen::At(address) => Some(listen::tcp("http", "--http", address).await?),
@@ -122,9 +163,20 @@ async fn serve(config: Config, log: Log, for_hosts: &Handle) -> Result<(), Daemo
     };
     let listeners =
         Listeners { http: http_listener.as_ref(), nbd: nbd_listener.as_ref(), api: api_listener.as_ref() };
-    let (site, late, door) = start(config, log, &data_dir, listeners).await?;
+    let opens = Opens { database, keeper: keeper.clone(), stop: stop.clone() };
+    let (site, late, mut door) = start(config, log, &data_dir, listeners, opens).await?;
+    if let Some(keeper) = &keeper {
+        let document = site.document.clone();
+        let fingerprint = site.api_certificate.as_ref().map(|certificate| certificate.fingerprint());
+        keeper
+            .introduce(|card| {
+                card.api_address = document.api_address;
+                card.api_fingerprint = fingerprint;
+                card.peer_address = document.peer_address;
+            })
+            .await;
+    }
 
-    let stop = site.stop.clone();
     let requests = TaskTracker::new();
     let hosts = serve_hosts(&site, &data_dir, nbd_listener, stop.clone(), for_hosts)?;
     tokio::spawn(service::feed_watchdog());
@@ -171,6 +223,11 @@ async fn serve(config: Config, log: Log, for_hosts: &Handle) -> Result<(), Daemo
     if let Some((listener, certificate)) = api_listener.zip(site.api_certificate.clone()) {
         serve_network(&site, listener, certificate, &stop, &requests)?;
     }
+    if let Some(told) = door.told() {
+        requests
+            .spawn(stop.clone().run_until_cancelled_owned(announce::keep_listening(Arc::clone(&site), told)));
+    }
+    requests.spawn(stop.clone().run_until_cancelled_owned(announce::keep_telling(Arc::clone(&site))));
     let guests = Guests::new(door, Manners::PEERS, stop.clone());
     let service =
         http::control(Arc::clone(&site), requests.clone()).into_make_service_with_connect_info::<Visit>();
@@ -184,13 +241,32 @@ async fn serve(config: Config, log: Log, for_hosts: &Handle) -> Result<(), Daemo
     requests.spawn(server.into_future());
     announce(&site, &data_dir)?;
 
-    let signal = signals.wait(site.api_certificate.as_deref()).await;
-    tracing::info!(signal, "stopping: transfers are cut and continue after the next start; pools are closed");
-    service::stopping();
+    tokio::select! {
+        signal = signals.wait(site.api_certificate.as_deref()) => {
+            tracing::info!(signal, "stopping: transfers are cut and continue after the next start; pools are closed");
+            service::stopping();
+        }
+        // Why was said.
+        () = stop.cancelled() => {}
+    }
     stop.cancel();
     end(&site, &data_dir, requests, hosts).await;
+    let Some(keeper) = keeper else {
+        tracing::info!("stopped");
+        return Ok(Served::Ended);
+    };
+    keeper.release().await;
     tracing::info!("stopped");
-    Ok(())
+    Ok(if keeper.stands_again() { Served::StandsAgain } else { Served::Ended })
+}
+
+/// What the rooms are opened with, beside the configuration.
+pub(crate) struct Opens {
+    pub(crate) database: DatabaseAddress,
+    /// The lease under which they are; none where the state is a file.
+    pub(crate) keeper: Option<Arc<Keeper>>,
+    /// The daemon ends.
+    pub(crate) stop: CancellationToken,
 }
 
 /// What is listened on over TCP, peers aside.
@@ -248,14 +324,16 @@ pub(crate) async fn start(
     log: Log,
     data_dir: &DataDir,
     listeners: Listeners<'_>,
+    opens: Opens,
 ) -> Result<(Arc<Site>, Vec<Opening>, PeerDoor), DaemonError> {
+    let Opens { database, keeper, stop } = opens;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::default());
     let randomness: Arc<dyn Randomness> = Arc::new(OsRandomness);
     let metrics = Metrics::install();
     let (blocking, far) = (Blocking::default(), Blocking::default());
     let had_identity = data_dir.join(farside_peer::IDENTITY_FILE).exists();
     let identity = Identity::load_or_create(data_dir.path())?;
-    let state = State::open_at(&config.database_address(&data_dir.join(STATE_FILE))?).await?;
+    let state = State::open_at(&database).await?;
     let half_new = half_new(had_identity, !state.was_new());
     if let Some(what) = half_new {
         tracing::error!("{what}");
@@ -267,6 +345,10 @@ pub(crate) async fn start(
     let of_site =
         if config.isolated { format!("{} isolated", identity.id()) } else { identity.id().to_string() };
     let pools = Arc::new(Pools::new(Arc::clone(&clock), Arc::clone(&randomness), &of_site));
+    if let Some(keeper) = &keeper {
+        let (state, runtime) = (state.clone(), Handle::current());
+        _ = pools.fence.set(Fence { state, number: keeper.leading.lead.number, runtime });
+    }
     let late = known_pools::open(&pools, &state, data_dir.path(), config.isolated).await?;
     known_clusters::note(&pools, &state, config.isolated).await?;
     pools.set_host_reserve(config.replicas.reserve_percent);
@@ -348,6 +430,7 @@ pub(crate) async fn start(
         state: state.clone(),
         blocking: blocking.clone(),
         far: far.clone(),
+        daemon: keeper.as_ref().map(|keeper| keeper.name()),
         limits: ReplicaLimits { takes_up: true, ..config.replicas },
         clock: Arc::clone(&clock),
         randomness,
@@ -407,6 +490,7 @@ pub(crate) async fn start(
     let site = Site {
         document,
         state,
+        keeper,
         blocking,
         far,
         streams: Blocking::default(),
@@ -431,7 +515,7 @@ pub(crate) async fn start(
         asking: Shares::default(),
         sites_seen: SitesSeen::default(),
         events: Events::new(),
-        stop: CancellationToken::new(),
+        stop,
         api_certificate,
         host_name: farside_platform::host_name(),
         alarms,
@@ -450,7 +534,7 @@ pub(crate) async fn start(
 }
 
 /// Where the certificate of the API comes from.
-fn certificate_of(config: &ApiConfig, data_dir: &DataDir) -> api_certificate::Source {
+pub(crate) fn certificate_of(config: &ApiConfig, data_dir: &DataDir) -> api_certificate::Source {
     match &config.own {
         Some((certificate, key)) => {
             api_certificate::Source::Files { certificate: certificate.clone(), key: key.clone() }
@@ -599,15 +683,24 @@ fn announce(site: &Site, data_dir: &DataDir) -> Result<(), DaemonError> {
         document.nbd_address.clone().unwrap_or_else(off),
         document.api_address.clone().unwrap_or_else(off),
     );
+    say_ready(line);
+    Ok(())
+}
+
+/// The same of a daemon that stands by.
+pub(crate) fn announce_standby(line: &str) {
+    say_ready(line.to_owned());
+}
+
+fn say_ready(line: String) {
     service::ready(&line);
     // A closed stdout is no reason to end, and one that nobody reads no reason to wait.
     std::thread::spawn(move || {
         let _ = writeln!(std::io::stdout(), "{line}");
     });
-    Ok(())
 }
 
-struct Signals {
+pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hangup: Signal,
@@ -624,7 +717,7 @@ impl Signals {
 
     /// Waits for the one that ends the daemon. SIGHUP is not: whoever sends it wants a configuration or a log file taken up
     /// anew, or has left a terminal, and hosts have their volumes from here. It has the certificate of the API read again.
-    async fn wait(&mut self, certificate: Option<&ApiCertificate>) -> &'static str {
+    pub(crate) async fn wait(&mut self, certificate: Option<&ApiCertificate>) -> &'static str {
         loop {
             tokio::select! {
                 _ = self.terminate.recv() => return "SIGTERM",

@@ -13,6 +13,7 @@ use crate::access::Access;
 use crate::alarms::Alarms;
 use crate::api_certificate::ApiCertificate;
 use crate::blocking::Blocking;
+use crate::daemons::keeper::Keeper;
 use crate::dedups::Dedups;
 use crate::delays::Delays;
 use crate::drills::Drills;
@@ -40,6 +41,8 @@ pub(crate) struct Site {
     pub(crate) document: SiteDocument,
     /// The database.
     pub(crate) state: State,
+    /// The lease of this daemon; none where the state is a file.
+    pub(crate) keeper: Option<Arc<Keeper>>,
     /// Where blocking calls run.
     pub(crate) blocking: Blocking,
     /// The same for what asks a cluster, which may be away: nobody else waits behind it.

@@ -38,6 +38,8 @@ pub const KEEPALIVE_MIN: Duration = Duration::from_secs(2);
 pub const KEEPALIVE_MAX: Duration = Duration::from_secs(600);
 /// Paths to a peer: more pairs of addresses than a host has links.
 pub const PATHS_MAX: usize = 8;
+/// Other daemons of a peer's site whose addresses are known.
+pub const OTHERS_MAX: usize = 16;
 /// Longest address of a peer, bytes.
 pub const ADDRESS_MAX: usize = 255;
 

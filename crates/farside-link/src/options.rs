@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::limits::{ADDRESS_MAX, KEEPALIVE_MAX, KEEPALIVE_MIN, PATHS_MAX};
+use crate::limits::{ADDRESS_MAX, KEEPALIVE_MAX, KEEPALIVE_MIN, OTHERS_MAX, PATHS_MAX};
 use crate::throttle::Bucket;
 use crate::transport::{SocketOptions, split_address};
 
@@ -75,6 +75,8 @@ pub struct LinkOptions {
     /// How often a connection without data is asked for a sign of life, [`KEEPALIVE_MIN`] to [`KEEPALIVE_MAX`]. `None`:
     /// [`KEEPALIVE_MIN`]. Of what the two sites say, the longer counts.
     pub keepalive: Option<Duration>,
+    /// Where else the peer is, `HOST:PORT` each, at most [`OTHERS_MAX`]: other daemons of its site. One of them leads; it tells.
+    pub others: Vec<String>,
 }
 
 impl LinkOptions {
@@ -88,6 +90,14 @@ impl LinkOptions {
             self.paths.iter().enumerate().find(|(at, path)| self.paths[..*at].contains(path))
         {
             return Err(format!("the path {path} is named twice (number {})", at + 1));
+        }
+        if self.others.len() > OTHERS_MAX {
+            return Err(format!("{} other addresses; a peer has at most {OTHERS_MAX}", self.others.len()));
+        }
+        if let Some(address) =
+            self.others.iter().find(|address| address.len() > ADDRESS_MAX || split_address(address).is_none())
+        {
+            return Err(format!("{address:?} is not HOST:PORT"));
         }
         if self.dscp.is_some_and(|dscp| dscp > 63) {
             return Err("a DSCP is a number from 0 to 63".to_owned());
@@ -119,6 +129,13 @@ impl Reach {
             return self.link.paths.clone();
         }
         self.address.iter().map(|address| PathSpec { local: None, remote: address.clone() }).collect()
+    }
+
+    /// Where to dial once none of the [paths](Self::paths) leads to the peer: another daemon of its site may have its work.
+    pub fn elsewhere(&self) -> Vec<PathSpec> {
+        let is_new = |address: &&String| self.address.as_ref() != Some(*address);
+        let others = self.link.others.iter().filter(is_new);
+        others.map(|address| PathSpec { local: None, remote: address.clone() }).collect()
     }
 
     /// What is asked of a connection over `path`.

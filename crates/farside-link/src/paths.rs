@@ -35,8 +35,9 @@ impl Paths {
     pub fn change(&mut self, reach: &Reach, first: &PathSpec, now: Duration) {
         let active = self.paths.get(self.active).map(|path| path.spec.clone());
         let mut wanted = reach.paths();
-        if wanted.is_empty() {
-            wanted.push(first.clone());
+        // Its site has another daemon lead, where the paths do not go.
+        if wanted.is_empty() || (!wanted.contains(first) && reach.elsewhere().contains(first)) {
+            wanted = vec![first.clone()];
         }
         let known = |spec: &PathSpec| self.paths.iter().find(|path| path.spec == *spec);
         self.paths = wanted

@@ -19,6 +19,7 @@ fn mirror_status() {
             queue_position: Some(3),
             retention: Some("last=2,hourly=24".into()),
             group: Some("shop".into()),
+            owner: Some("alpha".into()),
             current_snapshot: Some("s1".into()),
             content_root: Some("00".repeat(16)),
             base_snapshot: Some("s1".into()),

@@ -36,6 +36,9 @@ pub struct DaemonArguments {
     /// The site's name, as peers will call it [default: the host's name]
     #[arg(long, value_name = "SITE")]
     pub name: Option<String>,
+    /// What this daemon is called among those of its site, if there are several [default: the host's name]
+    #[arg(long, value_name = "NAME")]
+    pub daemon_name: Option<String>,
     /// What to log to stderr, for example info or farside_mirror=debug [default: info]
     #[arg(long, value_name = "FILTER", env = "FARSIDE_LOG")]
     pub log: Option<String>,

@@ -1,13 +1,17 @@
 //! Arguments of `farside site`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Subcommand;
+
+use super::names::parse_label;
+use crate::quantities::parse_duration;
 
 /// `farside site`.
 #[derive(Debug, Subcommand)]
 pub enum Site {
-    /// Show the limits of this site (as set, and as they hold now), its queue of transfers, and the bytes sent and received
+    /// Show the limits of this site (as set, and as they hold now), its queue of transfers, the bytes sent and received, and its daemons
     #[command(after_help = "Example:\n  farside site status --json")]
     Status,
     /// List this site, and those that it is paired with: version, health, when they were seen last
@@ -41,6 +45,59 @@ pub enum Site {
         /// for them. With high they keep an eighth of a processor's time, with fair half of it, with off they do what they can
         #[arg(long, value_name = "HOW", group = "change")]
         host_precedence: Option<String>,
+    },
+    /// Invite a further daemon to be one of this site: prints a code that is good once
+    #[command(
+        after_help = "Several daemons of a site share its state, which is in PostgreSQL, and its volumes, which are in clusters. One of them \
+                      leads and does the work; if it dies, another one leads within 15 s. The new daemon runs first with a database of \
+                      its own; then, there: farside site join\n\nExamples:\n  farside site invite\n  farside site invite --valid 15m"
+    )]
+    Invite {
+        /// How long the code is valid
+        #[arg(long, value_parser = parse_duration, default_value = "1h")]
+        valid: Duration,
+    },
+    /// Make this daemon, which has no pools and peers yet, one of a site that has invited it
+    #[command(
+        after_help = "Reads the code from a prompt, from stdin or from a file. The code is never an argument, because every user of the machine \
+                      can read arguments. Then name the database in farside.toml and restart the daemon.\n\nExamples:\n  farside site join \
+                      postgres://farside@db.example/site_a?sslmode=verify-full --database-password-file /etc/farside/db.password --code-file \
+                      invite.txt"
+    )]
+    Join {
+        /// The site's database: postgres://USER@HOST[:PORT]/DB
+        #[arg(value_name = "URL")]
+        database: String,
+        /// File with the password there; without it the daemon asks the file that its PGPASSFILE names
+        #[arg(long, value_name = "FILE")]
+        database_password_file: Option<PathBuf>,
+        /// Read the code from this file
+        #[arg(long, value_name = "FILE")]
+        code_file: Option<PathBuf>,
+    },
+    /// Have a daemon of this site hand its work over and not lead any more, before an upgrade of its machine, say
+    #[command(after_help = "Example:\n  farside site drain alpha")]
+    Drain {
+        /// The daemon, as farside site status names it
+        #[arg(value_name = "NODE", value_parser = parse_label)]
+        node: String,
+    },
+    /// Have a daemon that was drained be one that may lead again
+    #[command(after_help = "Example:\n  farside site undrain alpha")]
+    Undrain {
+        /// The daemon
+        #[arg(value_name = "NODE", value_parser = parse_label)]
+        node: String,
+    },
+    /// Take a daemon off this site that is gone, or drained
+    #[command(
+        after_help = "It still has the site's key in its data directory: empty that. If somebody else may have it, see the page A site with \
+                      another key.\n\nExample:\n  farside site remove alpha"
+    )]
+    Remove {
+        /// The daemon
+        #[arg(value_name = "NODE", value_parser = parse_label)]
+        node: String,
     },
     /// Move the state (pairings, rights, mirrors, history) to another database, which must be empty; then change farside.toml and
     /// restart the daemon

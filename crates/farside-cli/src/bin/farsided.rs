@@ -20,6 +20,7 @@ fn main() -> ExitCode {
             data_dir: arguments.data_dir.clone(),
             config: arguments.config.clone(),
             name: arguments.name.clone(),
+            daemon_name: arguments.daemon_name.clone(),
             log: arguments.log.clone(),
             database: arguments.database.clone(),
             database_password_file: arguments.database_password_file.clone(),

@@ -663,6 +663,7 @@ fn status(m: &Mirror) -> String {
         ("objective", or_dash(m.objective_seconds, |rpo| objective(rpo, m.forecast_seconds))),
         ("keeps", or_dash(m.retention.clone(), |r| r)),
         ("group", or_dash(m.group.clone(), |g| g)),
+        ("owner", or_dash(m.owner.clone(), |daemon| daemon)),
         ("place in line", or_dash(m.queue_position, |position| position.to_string())),
         ("throttle", or_dash(m.link.as_ref(), |link| answers::own_throttle(link, m.throttle))),
         ("window", or_dash(m.link.as_ref(), |l| l.window_bytes.map_or_else(|| "auto".into(), size))),

@@ -298,7 +298,7 @@ fn invitations(open: &[OpenInvitation]) -> String {
 }
 
 /// The code of an invitation: from a file, a prompt, or stdin. Never from the arguments.
-fn code(file: Option<&Path>) -> Result<String, ErrorBody> {
+pub(super) fn code(file: Option<&Path>) -> Result<String, ErrorBody> {
     let mut text = String::new();
     let read = match file {
         Some(path) => {
@@ -317,18 +317,18 @@ fn code(file: Option<&Path>) -> Result<String, ErrorBody> {
     })?;
     match code_in(&text) {
         "" => Err(ErrorBody::new(ErrorCode::WrongUsage, format!("no code came from {origin}"))
-            .hint("farside peer invite on the other site prints one")),
+            .hint("farside peer invite (for a further daemon: farside site invite) prints one")),
         code => Ok(code.to_owned()),
     }
 }
 
-/// How a code begins.
-const CODE: &str = "farside1_";
+/// How codes begin: of peers, of daemons of one site.
+const CODES: [&str; 2] = ["farside1_", "farside-daemon1_"];
 
 /// The code in what was read: the line that begins as one does, where there are others beside it.
 fn code_in(text: &str) -> &str {
     let mut lines = text.lines().map(str::trim);
-    lines.find(|line| line.starts_with(CODE)).unwrap_or_else(|| text.trim())
+    lines.find(|line| CODES.iter().any(|code| line.starts_with(code))).unwrap_or_else(|| text.trim())
 }
 
 fn state(state: PeerState) -> &'static str {

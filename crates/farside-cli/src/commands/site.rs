@@ -3,14 +3,15 @@
 use std::path::Path;
 
 use farside_api::{
-    AccessRole, ErrorBody, ErrorCode, HeldBack, MoveState, SetSite, SiteSeen, SiteStatus, StateMoved,
-    Throttle,
+    AccessRole, DaemonInvited, DaemonState, DaemonStatus, ErrorBody, ErrorCode, HeldBack, InviteDaemon,
+    JoinSite, MoveState, SetSite, SiteJoined, SiteSeen, SiteStatus, StateMoved, Throttle,
 };
+use reqwest::Method;
 
 use super::context::Context;
 use crate::arguments::site::Site as Verb;
 use crate::output::{Column, details, or_dash, table};
-use crate::quantities::{bits_a_second, bytes_a_second, size, time};
+use crate::quantities::{bits_a_second, bytes_a_second, duration, size, time};
 
 pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
     let site: SiteStatus = match verb {
@@ -19,7 +20,53 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
             context.show(&sites, |sites| listing(sites));
             return Ok(());
         }
-        Verb::Status => context.client.get(&["site", "status"]).await?,
+        Verb::Status => match context.client.get(&["site", "status"]).await {
+            Ok(site) => site,
+            // Nobody leads: the daemons are shown all the same.
+            Err(error) if error.code == ErrorCode::DaemonUnreachable => {
+                if let Ok(all) = context.client.get::<Vec<DaemonStatus>>(&["site", "daemons"]).await {
+                    context.show(&all, |all| daemons(all));
+                }
+                return Err(error);
+            }
+            Err(error) => return Err(error),
+        },
+        Verb::Invite { valid } => {
+            let request = InviteDaemon { ttl_seconds: Some(valid.as_secs()) };
+            let invited: DaemonInvited = context.client.post(&["site", "invitations"], &request).await?;
+            context.show(&invited, |invited| {
+                format!(
+                    "{}\nvalid {}, once: whoever has it and the database has the key of this site\nnext, at the new daemon: farside site join \
+                     {}\n",
+                    invited.code,
+                    duration(invited.ttl_seconds as f64),
+                    invited.database
+                )
+            });
+            return Ok(());
+        }
+        Verb::Join { database, database_password_file, code_file } => {
+            check_without_password(&database)?;
+            let password = database_password_file.as_deref().map(password_of).transpose()?;
+            let code = super::peer::code(code_file.as_deref())?;
+            let joined: SiteJoined =
+                context.client.post(&["site", "join"], &JoinSite { database, password, code }).await?;
+            context.show(&joined, |joined| {
+                format!(
+                    "this daemon is {} of the site {} from its next start on\nnext: set database = \"{}\" in farside.toml (and \
+                     database_password_file, if it needs one), and restart farsided\n",
+                    joined.daemon, joined.site_id, joined.database
+                )
+            });
+            return Ok(());
+        }
+        Verb::Drain { node } => {
+            return change(&context, Method::POST, &["site", "daemons", &node, "drain"]).await;
+        }
+        Verb::Undrain { node } => {
+            return change(&context, Method::POST, &["site", "daemons", &node, "undrain"]).await;
+        }
+        Verb::Remove { node } => return change(&context, Method::DELETE, &["site", "daemons", &node]).await,
         Verb::Set { throttle_in, throttle_out, transfer_size, host_precedence } => {
             let request = SetSite { throttle_in, throttle_out, transfer_size, host_precedence };
             let site: SiteStatus = context.client.post(&["site", "set"], &request).await?;
@@ -27,16 +74,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
             return Ok(());
         }
         Verb::MoveState { to, database_password_file } => {
-            // Before it is sent: a daemon's answer may be seen by others.
-            if let Some((user, _)) = to.split_once("://").and_then(|(_, rest)| rest.rsplit_once('@'))
-                && user.contains(':')
-            {
-                return Err(ErrorBody::new(
-                    ErrorCode::WrongUsage,
-                    "the address of a database holds no password, since others would see it",
-                )
-                .hint("put it into a file, and name that with --database-password-file"));
-            }
+            check_without_password(&to)?;
             let password = database_password_file.as_deref().map(password_of).transpose()?;
             let moved: StateMoved =
                 context.client.post(&["site", "move-state"], &MoveState { to, password }).await?;
@@ -45,7 +83,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
         }
     };
     context.show(&site, |site| {
-        details(&[
+        let mut page = details(&[
             ("name", site.name.clone()),
             ("health", if site.reasons.is_empty() { "ok".into() } else { site.reasons.join("; ") }),
             ("warnings", if site.warnings.is_empty() { "none".into() } else { site.warnings.join("; ") }),
@@ -59,9 +97,59 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
             ("hosts before transfers", precedence(site)),
             ("sent", size(site.sent_bytes)),
             ("received", size(site.received_bytes)),
-        ])
+        ]);
+        if !site.daemons.is_empty() {
+            page = page + "\n" + &daemons(&site.daemons);
+        }
+        page
     });
     Ok(())
+}
+
+/// Changes the list of daemons, and shows it.
+async fn change(context: &Context, method: Method, path: &[&str]) -> Result<(), ErrorBody> {
+    let all: Vec<DaemonStatus> = context.client.request(method, path, &[], None::<&()>).await?;
+    context.show(&all, |all| daemons(all));
+    Ok(())
+}
+
+fn daemons(all: &[DaemonStatus]) -> String {
+    let row = |daemon: &DaemonStatus| {
+        let work = if daemon.leads { "leads" } else { "stands by" };
+        vec![
+            daemon.name.clone(),
+            daemon.state.name().to_owned(),
+            if daemon.state == DaemonState::Gone { "-".to_owned() } else { work.to_owned() },
+            daemon.mirrors.to_string(),
+            daemon.transfers.to_string(),
+            or_dash(daemon.address.clone(), |address| address),
+            or_dash(daemon.last_seen_at, time),
+            daemon.version.clone(),
+        ]
+    };
+    let columns = [
+        Column::Left("daemon"),
+        Column::Left("state"),
+        Column::Left("work"),
+        Column::Right("mirrors"),
+        Column::Right("transfers"),
+        Column::Left("API"),
+        Column::Left("seen"),
+        Column::Left("version"),
+    ];
+    table(&columns, all.iter().map(row).collect(), "no daemons")
+}
+
+/// Before it is sent: a daemon's answer may be seen by others.
+fn check_without_password(address: &str) -> Result<(), ErrorBody> {
+    match address.split_once("://").and_then(|(_, rest)| rest.rsplit_once('@')) {
+        Some((user, _)) if user.contains(':') => Err(ErrorBody::new(
+            ErrorCode::WrongUsage,
+            "the address of a database holds no password, since others would see it",
+        )
+        .hint("put it into a file, and name that with --database-password-file")),
+        _ => Ok(()),
+    }
 }
 
 /// The first line of a file.

@@ -7,6 +7,7 @@ mod alarms;
 mod audit;
 mod clones;
 mod console;
+mod daemons;
 mod dedups;
 mod delayed;
 mod destructive;
@@ -49,7 +50,7 @@ use utoipa_axum::router::OpenApiRouter;
 
 use crate::listen::attend;
 use crate::site::Site;
-use error::ApiError;
+pub(crate) use error::ApiError;
 use handler::{Routes, unknown, unknown_method, versioned};
 
 pub(crate) use audit::keep_audit_within;
@@ -61,6 +62,7 @@ fn api() -> Routes {
     let api = OpenApiRouter::new()
         .merge(document::routes())
         .merge(site::routes())
+        .merge(daemons::routes())
         .merge(pools::routes())
         .merge(scrubs::routes())
         .merge(dedups::routes())

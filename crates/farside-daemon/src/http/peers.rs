@@ -361,7 +361,12 @@ mod tests {
         let log = logging::start(&config).unwrap();
         let data_dir = DataDir::acquire(&config.data_dir).unwrap();
         let listeners = crate::run::Listeners::default();
-        (crate::run::start(config, log, &data_dir, listeners).await.unwrap().0, data_dir)
+        let opens = crate::run::Opens {
+            database: config.database_address(&data_dir.join("farside.db")).unwrap(),
+            keeper: None,
+            stop: Default::default(),
+        };
+        (crate::run::start(config, log, &data_dir, listeners, opens).await.unwrap().0, data_dir)
     }
 
     async fn pin(at: &Site, peer: &Site) {

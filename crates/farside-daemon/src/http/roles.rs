@@ -36,6 +36,10 @@ const TABLE: &[(&str, &str, Needs)] = &[
     ("GET", "/site/status", VIEWER),
     ("POST", "/site/set", ADMINISTRATOR),
     ("POST", "/site/move-state", ADMINISTRATOR),
+    ("GET", "/site/daemons", VIEWER),
+    ("DELETE", "/site/daemons/{daemon}", ADMINISTRATOR),
+    ("POST", "/site/daemons/{daemon}/drain", ADMINISTRATOR),
+    ("POST", "/site/daemons/{daemon}/undrain", ADMINISTRATOR),
     // The daemon's log and configuration, though without secrets.
     ("GET", "/support", OPERATOR),
     ("GET", "/events", VIEWER),

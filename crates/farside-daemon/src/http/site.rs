@@ -9,6 +9,7 @@ use farside_transfer::precedence::Precedence;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use super::daemons;
 use super::error::Body;
 use super::handler::{Answer, Routes, Shared};
 use super::health;
@@ -82,6 +83,9 @@ async fn set(State(site): Shared, Body(request): Body<SetSite>) -> Answer<SiteSt
 async fn move_state(State(site): Shared, Body(request): Body<MoveState>) -> Answer<StateMoved> {
     let wrong = |why| ErrorBody::new(ErrorCode::WrongUsage, why);
     let choice: DatabaseChoice = request.to.parse().map_err(wrong)?;
+    if choice == DatabaseChoice::File {
+        daemons::check_one_daemon(&site)?;
+    }
     let password = request.password.map(Password::new);
     let file = site.configuration.data_dir.join(STATE_FILE);
     let to = choice.address(&file, password.as_ref()).map_err(wrong)?;
@@ -133,5 +137,7 @@ pub(super) async fn status_of(site: &Site) -> SiteStatus {
         }),
         sent_bytes: peers.iter().map(|peer| peer.sent_bytes).sum(),
         received_bytes: peers.iter().map(|peer| peer.received_bytes).sum(),
+        // A database that is away is among the reasons.
+        daemons: daemons::all(site).await.unwrap_or_default(),
     }
 }

@@ -602,6 +602,7 @@ fn source(held: api::MirrorDestination) -> api::Mirror {
         queue_position: None,
         retention: None,
         group: None,
+        owner: None,
         current_snapshot: held.base_snapshot.clone(),
         content_root: held.content_root,
         base_snapshot: held.base_snapshot,

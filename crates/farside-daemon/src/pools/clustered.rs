@@ -24,9 +24,11 @@ impl Pools {
     pub(crate) fn connect(&self, name: &str, path: &str) -> Result<Unsettled, ErrorBody> {
         let place = parse_rbd(path).map_err(|wrong| ErrorBody::new(ErrorCode::WrongUsage, wrong))?;
         let (attempt, before) = self.occupy(name, path, true)?;
-        let connected = self.rbd.add(name, place).and_then(|()| {
+        let connected = self.rbd.add(name, place).map_err(Failure::into_error_body).and_then(|()| {
+            let raised = self.fence.get().map_or(Ok(()), |fence| fence.raise(&self.rbd, name));
             // A daemon of this site that was killed may still have images for itself.
-            self.rbd.settle(name, true).inspect_err(|_| _ = self.rbd.remove(name))
+            let settled = raised.and_then(|()| self.rbd.settle(name, true).map_err(Failure::into_error_body));
+            settled.inspect_err(|_| _ = self.rbd.remove(name))
         });
         let mut slots = self.slots.write();
         let is_ours =
@@ -43,10 +45,10 @@ impl Pools {
         };
         match (&connected, before) {
             (Ok(_), _) => slot.content = Content::Clustered,
-            (Err(error), Some(_)) => slot.content = Content::Failed(error.to_string()),
+            (Err(error), Some(_)) => slot.content = Content::Failed(error.message.clone()),
             (Err(_), None) => drop(slots.remove(name)),
         }
-        connected.map_err(Failure::into_error_body)
+        connected
     }
 
     /// Gives a pool that is known its place, before its cluster is asked.

@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 
 use super::STREAM_HEADER;
 use super::shares::{Place, Shares};
+use crate::daemons::announce::{self, Told};
 use crate::listen::{FromSomewhere, Origin};
 
 /// Streams that wait to be accepted. One more is closed, and its peer tries again.
@@ -24,11 +25,20 @@ pub(crate) struct SiteService {
     mirrors: Arc<dyn PeerService>,
     shares: Shares,
     arrivals: mpsc::Sender<Arrival>,
+    told: mpsc::Sender<Told>,
 }
 
 /// The listener of the door.
 pub(crate) struct PeerDoor {
     arrivals: mpsc::Receiver<Arrival>,
+    told: Option<mpsc::Receiver<Told>>,
+}
+
+impl PeerDoor {
+    /// What peers tell of their daemons. There once.
+    pub(crate) fn told(&mut self) -> Option<mpsc::Receiver<Told>> {
+        self.told.take()
+    }
 }
 
 /// A stream of a peer.
@@ -41,12 +51,19 @@ pub(crate) struct Arrival {
 /// The service of a site with these mirrors, and the door where its API is to be served.
 pub(crate) fn peer_door(mirrors: Arc<dyn PeerService>) -> (SiteService, PeerDoor) {
     let (sender, arrivals) = mpsc::channel(WAITING_MAX);
-    (SiteService { mirrors, shares: Shares::default(), arrivals: sender }, PeerDoor { arrivals })
+    let (tell, told) = mpsc::channel(WAITING_MAX);
+    let service = SiteService { mirrors, shares: Shares::default(), arrivals: sender, told: tell };
+    (service, PeerDoor { arrivals, told: Some(told) })
 }
 
 #[async_trait]
 impl PeerService for SiteService {
     async fn call(&self, link: &Arc<dyn PeerLink>, request: Bytes) -> Result<Bytes, Refusal> {
+        if let Some(addresses) = announce::parse(&request) {
+            // Who tells more than is listened to tells it again with its next session.
+            let _ = self.told.try_send((link.peer(), addresses));
+            return Ok(Bytes::new());
+        }
         self.mirrors.call(link, request).await
     }
 

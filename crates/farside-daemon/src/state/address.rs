@@ -10,6 +10,8 @@ use std::str::FromStr;
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 use zeroize::Zeroizing;
 
+use super::postgres::desk::Lead;
+
 /// Begins the address of a server.
 const SCHEMES: [&str; 2] = ["postgres://", "postgresql://"];
 /// Names the file of the data directory.
@@ -34,6 +36,7 @@ pub(crate) struct ServerAddress {
     text: String,
     options: PgConnectOptions,
     has_password: bool,
+    lead: Option<Lead>,
 }
 
 /// What was asked for: `postgres://…`, or `sqlite:` for the file of the data directory.
@@ -115,6 +118,7 @@ impl DatabaseChoice {
             text: text.clone(),
             options: options.application_name("farsided"),
             has_password: password.is_some(),
+            lead: None,
         })))
     }
 }
@@ -155,6 +159,16 @@ impl fmt::Debug for Password {
 }
 
 impl ServerAddress {
+    /// The same for the daemon that has this lease.
+    pub(crate) fn with_lead(self, lead: Lead) -> ServerAddress {
+        ServerAddress { lead: Some(lead), ..self }
+    }
+
+    /// The lease of the daemon that opens it, if it has one.
+    pub(super) fn lead(&self) -> Option<Lead> {
+        self.lead
+    }
+
     pub(super) fn options(&self) -> &PgConnectOptions {
         &self.options
     }

@@ -69,6 +69,18 @@ pub enum StateError {
         /// Whose the connection is, as far as the server tells.
         of: String,
     },
+    /// It is the state of a site of several daemons, and this is none of them.
+    #[error(
+        "the state database {address} is that of a site whose daemons are others ({leader} leads it): this one is not among them. \
+         Nothing was changed. To have it join, run it with a database of its own, and: farside site invite there, farside site join \
+         {address} here. A daemon that was removed starts with an empty data directory"
+    )]
+    NotOfSite {
+        /// Its address, without a password.
+        address: String,
+        /// Who leads.
+        leader: String,
+    },
     /// Another daemon had it while the connection was lost.
     #[error(
         "another farsided has taken the state database {address} while the connection to it was lost: this one writes nothing \

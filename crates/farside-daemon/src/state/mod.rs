@@ -3,7 +3,7 @@
 //! Guarantees: what a call has stored is on disk when it returns (WAL, `synchronous = FULL`; in PostgreSQL `synchronous_commit`),
 //! and writers never wait for one another's locks (one connection writes). Log and history have a connection of their own that does
 //! not sync: the last lines before a power failure may be missing. After a full disk, or a server that was away, it is written again
-//! by itself. One daemon has it. Holds what the daemon needs to go on by itself: which pools to open, pairings and rights,
+//! by itself. One daemon has it: in PostgreSQL the one that leads the site (`postgres/desk.rs`). Holds what the daemon needs to go on by itself: which pools to open, pairings and rights,
 //! relationships, history. Holds nothing that data depends on.
 //!
 //! `statement.rs` and `connections.rs` make one of both databases; `sqlite.rs` and `postgres/` open them; `moving.rs` carries a
@@ -13,6 +13,7 @@ mod access;
 mod address;
 mod alarms;
 mod audit;
+mod cluster_clients;
 mod connections;
 mod database;
 mod dedups;
@@ -42,7 +43,7 @@ pub(crate) mod test_databases;
 mod transfers;
 
 pub(crate) use access::TokenRow;
-pub(crate) use address::{DatabaseAddress, DatabaseChoice, Password};
+pub(crate) use address::{DatabaseAddress, DatabaseChoice, Password, ServerAddress};
 pub(crate) use alarms::AlarmRow;
 pub(crate) use audit::{AuditRow, AuditWanted};
 pub(crate) use database::State;
@@ -52,6 +53,7 @@ pub(crate) use error::StateError;
 pub(crate) use hosts::{HostRightRow, NewHost};
 pub(crate) use log::LOST_LINES;
 pub(crate) use pools::PoolRow;
+pub(crate) use postgres::desk::{Card, Common, DaemonRow, Desk, Leader, Leading, Renewal, Turn, Unchanged};
 pub(crate) use relationships::PoolRelationships;
 pub(crate) use rights::{Recorded, RightRow};
 pub(crate) use scrubs::ScrubRow;

@@ -27,11 +27,13 @@ struct Row {
     dscp: Option<i64>,
     rate: Option<i64>,
     keepalive: Option<i64>,
+    other_addresses: String,
 }
-from_row!(Row { id, name, address, added_at, paths, paths_mode, dscp, rate, keepalive });
+from_row!(Row { id, name, address, added_at, paths, paths_mode, dscp, rate, keepalive, other_addresses });
 
 /// The columns of a [`Row`].
-const COLUMNS: &str = "id, name, address, added_at, paths, paths_mode, dscp, rate, keepalive";
+const COLUMNS: &str =
+    "id, name, address, added_at, paths, paths_mode, dscp, rate, keepalive, other_addresses";
 
 impl Row {
     fn record(self) -> Result<PeerRecord, StateError> {
@@ -67,6 +69,7 @@ impl Row {
                     })
                     .transpose()?
                     .map(Duration::from_millis),
+                others: self.other_addresses.split_ascii_whitespace().map(str::to_owned).collect(),
             },
             added_at: time(self.added_at),
         })
@@ -119,10 +122,10 @@ impl PeerRegistry for State {
         // The key tells apart what the name does not.
         let name = if taken.is_some() { format!("{name}-{:?}", record.id) } else { name };
         let kept: Row = query_as(
-            "INSERT INTO peers (id, name, address, added_at, paths, paths_mode, dscp, rate, keepalive) \
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (id) DO UPDATE \
-             SET name = $2, address = $3, paths = $5, paths_mode = $6, dscp = $7, rate = $8, keepalive = $9 \
-             RETURNING id, name, address, added_at, paths, paths_mode, dscp, rate, keepalive",
+            "INSERT INTO peers (id, name, address, added_at, paths, paths_mode, dscp, rate, keepalive, other_addresses) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT (id) DO UPDATE SET name = $2, address = $3, \
+             paths = $5, paths_mode = $6, dscp = $7, rate = $8, keepalive = $9, other_addresses = $10 \
+             RETURNING id, name, address, added_at, paths, paths_mode, dscp, rate, keepalive, other_addresses",
         )
         .bind(record.id.0.as_slice())
         .bind(name)
@@ -137,6 +140,7 @@ impl PeerRegistry for State {
         // A rate beyond 2^63 bytes per second is no bound.
         .bind(record.link.rate.and_then(|rate| i64::try_from(rate).ok()))
         .bind(record.link.keepalive.and_then(|keepalive| u32::try_from(keepalive.as_millis()).ok()))
+        .bind(record.link.others.join(" "))
         .fetch_one(&mut transaction)
         .await
         .map_err(local)?;
@@ -210,6 +214,7 @@ mod tests {
                 dscp: Some(10),
                 rate: Some(1_250_000),
                 keepalive: Some(Duration::from_secs(30)),
+                others: vec!["h3:1".into(), "h4:1".into()],
             };
             assert_eq!(book.pin(linked.clone()).await.unwrap(), linked);
             assert_eq!(book.lookup(PeerId([1; 32])).await.unwrap(), Some(linked));

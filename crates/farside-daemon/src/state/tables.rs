@@ -27,7 +27,7 @@ pub(super) const TABLES: [Table; 21] = [
     table("peers", &[
         ("id", Bytes), ("name", Text), ("address", Text), ("added_at", Integer), ("paths", Text), ("paths_mode", Text),
         ("dscp", Integer), ("rate", Integer), ("throttle_in", Text), ("throttle_out", Text), ("keepalive", Integer),
-        ("site_role", Text),
+        ("site_role", Text), ("other_addresses", Text),
     ]),
     table("rights", &[
         ("peer", Bytes), ("volume", Text), ("reverse", Bool), ("fence", Bool), ("recorded", Integer), ("volume_id", Bytes),

@@ -49,4 +49,5 @@ mod version;
 mod volume;
 
 pub use pool::RbdPool;
+pub use settle::ClusterClient;
 pub use state::RbdEngine;

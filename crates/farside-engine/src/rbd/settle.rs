@@ -7,7 +7,43 @@ use super::state::RbdEngine;
 use super::volume::Volume;
 use crate::{EngineError, VolumeName};
 
+/// How long a client of an earlier daemon stays on the blocklist. A process that hangs for longer and then wakes is fenced by its own
+/// clock alone.
+const FENCED_SECONDS: u32 = 24 * 3600;
+
+/// A client of a cluster.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ClusterClient {
+    /// The cluster's identity (fsid).
+    pub cluster: String,
+    /// The client's address: IP, port and a number of its own.
+    pub address: String,
+}
+
 impl RbdEngine {
+    /// The client by which this process reaches the cluster of a pool.
+    ///
+    /// # Errors
+    /// There is no such pool, or the library does not say.
+    pub fn client_of(&self, pool: &str) -> Result<ClusterClient, EngineError> {
+        let pool = self.pool(pool)?;
+        let address = pool.ceph.connection.address();
+        let address = address.map_err(|failed| explained(&pool, "the address of this client", failed, 0))?;
+        Ok(ClusterClient { cluster: pool.fsid.clone(), address })
+    }
+
+    /// Puts another client of the cluster of a pool on its blocklist, for a day: neither a byte nor a document of its changes any more.
+    ///
+    /// # Errors
+    /// The cluster does not answer, or refuses: the capability is `profile rbd` of the monitors.
+    pub fn fence_client(&self, pool: &str, address: &str) -> Result<(), EngineError> {
+        let pool = self.pool(pool)?;
+        // A cluster that does not take a time of ours takes its own: an hour.
+        let fenced = pool.ceph.connection.fence(address, FENCED_SECONDS);
+        let fenced = fenced.or_else(|_| pool.ceph.connection.fence(address, 0));
+        fenced.map_err(|failed| explained(&pool, &format!("fencing the client {address}"), failed, 0))
+    }
+
     /// What the volumes of a pool need when their daemon begins: replicas are locked, what a crash left behind is brought in order or goes.
     /// Answers which volumes that failed for, and why; the others are done. With `take_over` the client of this
     /// site that holds a volume loses it, and is put on the cluster's blocklist: for a daemon that takes over from one that is dead or

@@ -8,6 +8,7 @@ use farside_link::{Rate, Reach};
 use tokio::sync::{Notify, Semaphore, watch};
 
 use super::inner::{Inner, Peer, Peers};
+use super::redial::dialled_at;
 use super::status::{ISOLATED, PeerState};
 use crate::error::SessionError;
 use crate::id::PeerId;
@@ -75,7 +76,7 @@ impl Inner {
         self.throttles.set_committed_rate(clock(), id, committed_rate);
         if let Some(peer) = peers.get_mut(&id) {
             let reach = reach_of(&record);
-            let moved = peer.reach.borrow().paths() != reach.paths();
+            let moved = dialled_at(&peer.reach.borrow()) != dialled_at(&reach);
             peer.record = record;
             peer.reach.send_if_modified(|known| {
                 let changed = *known != reach;

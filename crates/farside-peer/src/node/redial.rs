@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farside_link::limits::REDIAL_MIN;
-use farside_link::{Backoff, Reach, SocketOptions};
+use farside_link::{Backoff, PathSpec, Reach, SocketOptions};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::inner::Inner;
@@ -23,6 +23,15 @@ use crate::session::{PacketLimits, Session, SessionInfo};
 const JUST_PAIRED_SECONDS: f64 = 1.0;
 /// How long the inviting site leaves it to the other one to dial first.
 const FIRST_DIAL_AFTER: Duration = Duration::from_millis(300);
+/// How long the hello may take where there is somewhere else to dial: eight round trips by satellite.
+const GREETED_WITHIN: Duration = Duration::from_secs(5);
+
+/// Where a peer is dialled, in order.
+pub(super) fn dialled_at(reach: &Reach) -> Vec<PathSpec> {
+    let mut all = reach.paths();
+    all.extend(reach.elsewhere());
+    all
+}
 
 impl Inner {
     /// Starts the task; cancelling the token stops it.
@@ -34,7 +43,7 @@ impl Inner {
         wanted: Arc<Notify>,
     ) -> CancellationToken {
         let token = self.stop.child_token();
-        if !self.isolated && !reach.0.borrow().paths().is_empty() {
+        if !self.isolated && !dialled_at(&reach.0.borrow()).is_empty() {
             let (node, record) = (Arc::clone(self), record.clone());
             let stop = token.clone();
             self.tasks.spawn(async move {
@@ -113,7 +122,7 @@ impl Inner {
             address: "the peer".to_owned(),
             reason: "this site knows no address of it".to_owned(),
         };
-        let mut untried = VecDeque::from(reach.paths());
+        let mut untried = VecDeque::from(dialled_at(&reach));
         let mut connecting = JoinSet::new();
         let mut next_at = Instant::now();
         loop {
@@ -137,8 +146,17 @@ impl Inner {
             // Only one at a time says hello: the other side makes a session of each that does.
             let greeted = match connected {
                 Ok(connection) => {
-                    let role = Role::Control;
-                    self.dialler.greet(connection, &path, record.id, role, id, &[]).await
+                    let greet = self.dialler.greet(connection, &path, record.id, Role::Control, id, &[]);
+                    // One that hangs answers nothing, and another daemon of its site may have its work.
+                    match untried.is_empty() && connecting.is_empty() {
+                        true => greet.await,
+                        false => timeout(GREETED_WITHIN, greet).await.unwrap_or_else(|_| {
+                            Err(SessionError::Unreachable {
+                                address: path.remote.clone(),
+                                reason: format!("no hello within {} s", GREETED_WITHIN.as_secs()),
+                            })
+                        }),
+                    }
                 }
                 Err(e) => Err(e),
             };

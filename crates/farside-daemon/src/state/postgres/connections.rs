@@ -14,6 +14,7 @@ use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep, timeout};
 use uuid::Uuid;
 
+use super::desk::{Lead, connections_of};
 use crate::state::address::ServerAddress;
 use crate::state::error::StateError;
 use crate::state::statement::{Row, Statement};
@@ -38,7 +39,7 @@ const AWAY_FOR: Duration = Duration::from_secs(1);
 const READERS_MAX: usize = 4;
 
 /// The advisory lock of whoever has the database: "farside" and a zero byte.
-const LOCK: i64 = 0x6661_7273_6964_6500;
+pub(super) const LOCK: i64 = 0x6661_7273_6964_6500;
 
 /// How every session behaves. Keepalives: a daemon whose machine lost its power holds the lock no longer than a minute.
 const SESSION: &str = "SET statement_timeout = '10s'; SET lock_timeout = '5s'; \
@@ -83,6 +84,8 @@ impl Purpose {
 pub(super) struct Server {
     address: String,
     options: PgConnectOptions,
+    /// The lease that it has, if the database is one of a site; none: whoever has the lock writes.
+    lead: Option<Lead>,
     /// This daemon's mark.
     mark: String,
     /// Whether it has been put there.
@@ -101,7 +104,11 @@ impl Server {
     pub(super) fn new(address: &ServerAddress) -> Server {
         Server {
             address: address.to_string(),
-            options: address.options().clone(),
+            options: match address.lead() {
+                Some(lead) => address.options().clone().application_name(&connections_of(lead)),
+                None => address.options().clone(),
+            },
+            lead: address.lead(),
             mark: Uuid::new_v4().to_string(),
             signed: OnceLock::new(),
             away: Mutex::default(),
@@ -112,16 +119,32 @@ impl Server {
         &self.address
     }
 
-    /// Puts this daemon's mark into the database.
-    pub(super) async fn sign(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-        sqlx::query(
-            "INSERT INTO owner (one, mark) VALUES (true, $1) ON CONFLICT (one) DO UPDATE SET mark = excluded.mark",
-        )
-        .bind(&self.mark)
-        .execute(connection)
-        .await?;
-        let _ = self.signed.set(());
-        Ok(())
+    /// Puts this daemon's mark into the database. Answers whether it is its to put: another may have the lease by now.
+    pub(super) async fn sign(&self, connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
+        let signed = match self.lead {
+            None => sqlx::query(
+                "INSERT INTO owner (one, mark) VALUES (true, $1) ON CONFLICT (one) DO UPDATE SET mark = excluded.mark",
+            )
+            .bind(&self.mark),
+            Some(lead) => {
+                sqlx::query("UPDATE owner SET mark = $1 WHERE one AND daemon = $2 AND number = $3")
+                    .bind(&self.mark)
+                    .bind(lead.daemon.to_string())
+                    .bind(lead.number)
+            }
+        };
+        let is_ours = signed.execute(connection).await?.rows_affected() == 1;
+        if is_ours {
+            let _ = self.signed.set(());
+        }
+        Ok(is_ours)
+    }
+
+    /// Whether the mark in the database is this daemon's.
+    async fn is_signed(&self, connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
+        let mark: Option<String> =
+            sqlx::query_scalar("SELECT mark FROM owner WHERE one").fetch_optional(connection).await?;
+        Ok(mark.as_deref() == Some(&self.mark))
     }
 
     async fn connect(&self, purpose: Purpose) -> Result<PgConnection, StateError> {
@@ -143,6 +166,17 @@ impl Server {
                     let claimed = timeout(CLAIM_WITHIN, self.claim(&mut connection)).await;
                     claimed
                         .map_err(|_| self.away(format!("no answer within {} s", CLAIM_WITHIN.as_secs())))??;
+                } else if purpose == Purpose::Lines && self.signed.get().is_some() {
+                    // Whoever leads ends the lines of the one before, too; what connects after that sees another mark.
+                    let signed = timeout(CLAIM_WITHIN, self.is_signed(&mut connection)).await;
+                    match signed {
+                        Ok(Ok(true)) => {}
+                        Ok(Ok(false)) => return Err(StateError::TakenOver { address: self.address.clone() }),
+                        Ok(Err(error)) => return Err(self.away(said(&error))),
+                        Err(_) => {
+                            return Err(self.away(format!("no answer within {} s", CLAIM_WITHIN.as_secs())));
+                        }
+                    }
                 }
                 let before = self.away.lock().take();
                 if before.is_some() {
@@ -185,14 +219,8 @@ impl Server {
             }
             sleep(LOCK_TRIED_EVERY).await;
         }
-        if self.signed.get().is_some() {
-            let mark: Option<String> = sqlx::query_scalar("SELECT mark FROM owner WHERE one")
-                .fetch_optional(&mut *connection)
-                .await
-                .map_err(failed)?;
-            if mark.as_deref() != Some(&self.mark) {
-                return Err(StateError::TakenOver { address: self.address.clone() });
-            }
+        if self.signed.get().is_some() && !self.is_signed(connection).await.map_err(failed)? {
+            return Err(StateError::TakenOver { address: self.address.clone() });
         }
         Ok(())
     }
@@ -237,7 +265,7 @@ async fn holder(connection: &mut PgConnection) -> String {
 }
 
 /// What went wrong, in the words of whoever knows most.
-fn said(error: &sqlx::Error) -> String {
+pub(super) fn said(error: &sqlx::Error) -> String {
     match error {
         sqlx::Error::Database(told) => told.message().to_owned(),
         sqlx::Error::Io(error) => error.to_string(),

@@ -1,9 +1,11 @@
 //! The database in PostgreSQL: opening, its one migration, and whose it is.
 //!
 //! One daemon has it: the connection that writes holds an advisory lock as long as it lives, so that whoever would write has it. A
-//! daemon that comes back after its connection was lost finds its own mark in the table `owner`, or writes nothing any more.
+//! daemon that comes back after its connection was lost finds its own mark in the table `owner`, or writes nothing any more. Which
+//! daemon of a site that is, a lease says (`desk.rs`).
 
 pub(super) mod connections;
+pub(super) mod desk;
 
 use std::sync::Arc;
 
@@ -18,8 +20,10 @@ use super::sqlite::SCHEMA;
 use connections::{Connections, Purpose, Server};
 
 /// What has made the tables. The first is all that SQLite's migrations made up to this number; from then on both go together.
-const MIGRATIONS: [(i64, &str, &str); 1] =
-    [(23, "first", include_str!("../migrations/postgres/0023_first.sql"))];
+const MIGRATIONS: [(i64, &str, &str); 2] = [
+    (23, "first", include_str!("../migrations/postgres/0023_first.sql")),
+    (24, "daemons", include_str!("../migrations/postgres/0024_daemons.sql")),
+];
 
 /// Opens the database, made or brought up to date if need be.
 pub(super) async fn open(address: &ServerAddress) -> Result<Opened, StateError> {
@@ -63,7 +67,9 @@ async fn prepare(connection: &mut PgConnection, server: &Server) -> Result<bool,
     let migrations = migrations();
     let brought = migrations.run_direct(None, connection, false).await;
     brought.map_err(|error| failed(error.to_string()))?;
-    server.sign(connection).await.map_err(|error| failed(error.to_string()))?;
+    if !server.sign(connection).await.map_err(|error| failed(error.to_string()))? {
+        return Err(StateError::TakenOver { address: address() });
+    }
     let safe: Option<String> = sqlx::query_scalar("SELECT current_setting('fsync')")
         .fetch_optional(&mut *connection)
         .await

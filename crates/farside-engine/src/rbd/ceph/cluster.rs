@@ -1,6 +1,6 @@
 //! A client of a cluster, and a pool (or a namespace of one) that it has open.
 
-use std::ffi::{CStr, c_int};
+use std::ffi::{CStr, c_char, c_int};
 use std::ptr;
 use std::sync::Arc;
 
@@ -92,6 +92,39 @@ impl Connection {
         unsafe {
             (self.rados.rados_get_instance_id)(self.client)
         }
+    }
+
+    /// The address by which the cluster knows this client: what its blocklist takes.
+    pub(crate) fn address(&self) -> Result<String, Failed> {
+        let mut found: *mut c_char = ptr::null_mut();
+        // SAFETY: the client lives as long as this; the text is written before it is used.
+        #[allow(unsafe_code, reason = "a call of librados")]
+        check("rados_getaddrs", unsafe { (self.rados.rados_getaddrs)(self.client, &mut found) })?;
+        if found.is_null() {
+            return Err(Failed { call: "rados_getaddrs", errno: 2 });
+        }
+        // SAFETY: a text that ends with zero was written, which is this function's to give back.
+        #[allow(unsafe_code, reason = "what librados wrote is read and given back")]
+        let text = unsafe {
+            let text = CStr::from_ptr(found).to_string_lossy().into_owned();
+            (self.rados.rados_buffer_free)(found);
+            text
+        };
+        // One that listens has several, in brackets. A client has one.
+        let first = text.trim_matches(['[', ']']).split(',').next().unwrap_or_default();
+        let bare = first.split_once(':').filter(|(kind, _)| ["v1", "v2", "any"].contains(kind));
+        Ok(bare.map_or(first, |(_, address)| address).to_owned())
+    }
+
+    /// Puts the client of this address on the cluster's blocklist: nothing that it has under way, or does from then on, changes anything.
+    pub(crate) fn fence(&self, address: &str, seconds: u32) -> Result<(), Failed> {
+        let address = text("rados_blocklist_add", address)?;
+        // SAFETY: the text ends with zero and lives through the call, which does not change it.
+        #[allow(unsafe_code, reason = "a call of librados")]
+        check("rados_blocklist_add", unsafe {
+            (self.rados.rados_blocklist_add)(self.client, address.as_ptr().cast_mut(), seconds)
+        })?;
+        Ok(())
     }
 
     /// The cluster's identity.

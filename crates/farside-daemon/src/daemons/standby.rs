@@ -1,0 +1,221 @@
+//! What a daemon that stands by serves: its control socket, the API over HTTPS, and health.
+//!
+//! By the control socket it answers itself what concerns the list of daemons, which needs the database alone: also when nobody leads.
+//! Everything else is passed on.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Path, Request, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{any, delete, get, post};
+use axum::{Json, Router, middleware};
+use farside_api::{API_PREFIX, DaemonStatus, ErrorBody};
+use tokio::sync::{Mutex, watch};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::pass_on::{Follows, pass_on};
+use super::roster;
+use crate::api_certificate::ApiCertificate;
+use crate::data_dir::DataDir;
+use crate::error::DaemonError;
+use crate::http::ApiError;
+use crate::listen::{self, Guests, Manners, Origin, TlsListener, Visit, attend};
+use crate::options::{Config, Listen};
+use crate::run::{API_ADDRESS_FILE, CONTROL_SOCKET, HTTP_ADDRESS_FILE, announce_standby, certificate_of};
+use crate::service;
+use crate::state::Desk;
+
+/// How long requests may take to end once it is this daemon's turn.
+const ENDS_WITHIN: Duration = Duration::from_secs(2);
+
+/// What serves meanwhile.
+pub(crate) struct Standby {
+    stop: CancellationToken,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+/// What all requests share.
+struct Shared {
+    name: String,
+    desk: Arc<Mutex<Desk>>,
+    follows: watch::Receiver<Follows>,
+}
+
+impl Standby {
+    /// Begins to serve.
+    pub(crate) async fn begin(
+        config: &Config,
+        data_dir: &DataDir,
+        desk: Arc<Mutex<Desk>>,
+        name: String,
+        site_name: &str,
+        follows: watch::Receiver<Follows>,
+    ) -> Result<Standby, DaemonError> {
+        let stop = CancellationToken::new();
+        let shared = Arc::new(Shared { name: name.clone(), desk, follows });
+        let mut standby = Standby { stop: stop.clone(), tasks: Vec::new() };
+        let (mut api, mut http) = (None, None);
+        if let Listen::At(address) = &config.api.listen {
+            let listener = listen::tcp("api", "--api-listen", address).await?;
+            api = Some(listener.local_addr().map_err(DaemonError::Start)?.to_string());
+            let certificate =
+                ApiCertificate::load(certificate_of(&config.api, data_dir)).map_err(DaemonError::Config)?;
+            let configuration = certificate.configuration().map_err(DaemonError::Config)?;
+            let guests =
+                Guests::new(TlsListener::new(listener, configuration), Manners::NETWORK, stop.clone());
+            let routes = passing_on(Arc::clone(&shared)).into_make_service_with_connect_info::<Visit>();
+            standby.serve(axum::serve(guests, routes).with_graceful_shutdown(stop.clone().cancelled_owned()));
+        }
+        if let Listen::At(address) = &config.http {
+            let listener = listen::tcp("http", "--http", address).await?;
+            http = Some(listener.local_addr().map_err(DaemonError::Start)?.to_string());
+            let guests = Guests::new(listener, Manners::PUBLIC, stop.clone());
+            let routes = health(Arc::clone(&shared)).into_make_service_with_connect_info::<Visit>();
+            standby.serve(axum::serve(guests, routes).with_graceful_shutdown(stop.clone().cancelled_owned()));
+        }
+        let control = farside_nbd::bind_unix(&data_dir.join(CONTROL_SOCKET), listen::SOCKET_MODE)?;
+        let guests = Guests::new(control, Manners::CONTROL, stop.clone());
+        let routes = at_the_socket(shared).into_make_service_with_connect_info::<Visit>();
+        standby.serve(axum::serve(guests, routes).with_graceful_shutdown(stop.clone().cancelled_owned()));
+        for (file, address) in [(API_ADDRESS_FILE, &api), (HTTP_ADDRESS_FILE, &http)] {
+            match address {
+                Some(address) => data_dir.publish(file, &format!("{address}\n")),
+                None => data_dir.withdraw(file),
+            }
+        }
+        let line = format!(
+            "farsided {site_name} ready: daemon {name} stands by, control {}, api {}",
+            data_dir.join(CONTROL_SOCKET).display(),
+            api.unwrap_or_else(|| "off".into()),
+        );
+        standby
+            .tasks
+            .push(tokio::spawn(stop.clone().run_until_cancelled_owned(service::feed_watchdog()).map()));
+        tracing::info!(daemon = name, "this daemon stands by: another one leads the site, or will");
+        announce_standby(&line);
+        Ok(standby)
+    }
+
+    fn serve<F>(&mut self, server: F)
+    where
+        F: IntoFuture<Output = std::io::Result<()>>,
+        F::IntoFuture: Send + 'static,
+    {
+        let server = server.into_future();
+        self.tasks.push(tokio::spawn(async move {
+            let _ = server.await;
+        }));
+    }
+
+    /// Ends: the addresses are free for the daemon that leads now.
+    pub(crate) async fn end(self) {
+        self.stop.cancel();
+        let aborts: Vec<_> = self.tasks.iter().map(JoinHandle::abort_handle).collect();
+        let all = async {
+            for task in self.tasks {
+                let _ = task.await;
+            }
+        };
+        if tokio::time::timeout(ENDS_WITHIN, all).await.is_err() {
+            aborts.iter().for_each(|task| task.abort());
+        }
+    }
+}
+
+/// A task's answer is of no interest.
+trait Mapped: Future + Sized {
+    fn map(self) -> impl Future<Output = ()> + Send
+    where
+        Self: Send,
+    {
+        async move {
+            self.await;
+        }
+    }
+}
+impl<F: Future> Mapped for F {}
+
+fn passing_on(shared: Arc<Shared>) -> Router {
+    Router::new().fallback(any(passed)).with_state(shared).layer(middleware::from_fn(attend))
+}
+
+fn at_the_socket(shared: Arc<Shared>) -> Router {
+    let own = Router::new()
+        .route("/site/daemons", get(list))
+        .route("/site/daemons/{daemon}", delete(remove))
+        .route("/site/daemons/{daemon}/drain", post(drain))
+        .route("/site/daemons/{daemon}/undrain", post(undrain));
+    let routes = Router::new().nest(API_PREFIX, own).fallback(any(passed));
+    routes.with_state(shared).layer(middleware::from_fn(attend))
+}
+
+fn health(shared: Arc<Shared>) -> Router {
+    let routes = Router::new()
+        .route("/healthz", get(healthz))
+        .route("/readyz", get(healthz))
+        .route("/metrics", get(metrics));
+    routes.with_state(shared).layer(middleware::from_fn(attend))
+}
+
+async fn passed(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    let origin = request.extensions().get::<Origin>().copied().unwrap_or(Origin::Unknown);
+    let follows = shared.follows.borrow().clone();
+    pass_on(&follows, request, origin).await.unwrap_or_else(|error| ApiError::from(error).into_response())
+}
+
+async fn list(State(shared): State<Arc<Shared>>) -> Result<Json<Vec<DaemonStatus>>, ApiError> {
+    Ok(Json(roster::list(&mut *shared.desk.lock().await, None).await?))
+}
+
+async fn changed(
+    shared: &Shared,
+    change: impl AsyncFnOnce(&mut Desk) -> Result<(), ErrorBody>,
+) -> Result<Json<Vec<DaemonStatus>>, ApiError> {
+    let mut desk = shared.desk.lock().await;
+    change(&mut desk).await?;
+    Ok(Json(roster::list(&mut desk, None).await?))
+}
+
+async fn drain(
+    State(shared): State<Arc<Shared>>,
+    Path(name): Path<String>,
+) -> Result<Json<Vec<DaemonStatus>>, ApiError> {
+    changed(&shared, async |desk| roster::set_draining(desk, &name, true).await).await
+}
+
+async fn undrain(
+    State(shared): State<Arc<Shared>>,
+    Path(name): Path<String>,
+) -> Result<Json<Vec<DaemonStatus>>, ApiError> {
+    changed(&shared, async |desk| roster::set_draining(desk, &name, false).await).await
+}
+
+async fn remove(
+    State(shared): State<Arc<Shared>>,
+    Path(name): Path<String>,
+) -> Result<Json<Vec<DaemonStatus>>, ApiError> {
+    changed(&shared, async |desk| roster::remove(desk, &name).await).await
+}
+
+/// It serves what it is there for as long as it sees who leads.
+async fn healthz(State(shared): State<Arc<Shared>>) -> Response {
+    let follows = shared.follows.borrow().clone();
+    let (status, reasons) = match follows {
+        Follows::Leader(_) => (StatusCode::OK, Vec::new()),
+        Follows::Nobody => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            vec![format!("{} stands by and sees no daemon that leads, or its database is away", shared.name)],
+        ),
+    };
+    let word = if reasons.is_empty() { "ok" } else { "ill" };
+    (status, Json(serde_json::json!({ "status": word, "reasons": reasons, "warnings": [] }))).into_response()
+}
+
+async fn metrics() -> &'static str {
+    "# HELP farside_daemon_leads Whether this daemon does the site's work (1) or stands by (0).\n\
+     # TYPE farside_daemon_leads gauge\nfarside_daemon_leads 0\n"
+}
