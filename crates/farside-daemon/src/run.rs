@@ -65,9 +65,9 @@ pub(crate) const CONTROL_SOCKET: &str = "farside.sock";
 /// The NBD socket.
 const NBD_SOCKET: &str = "nbd.sock";
 /// Holds the address that is really listened on, whatever port was asked for.
-const PEER_ADDRESS_FILE: &str = "peer.addr";
+pub(crate) const PEER_ADDRESS_FILE: &str = "peer.addr";
 /// The same for hosts over TCP.
-const NBD_ADDRESS_FILE: &str = "nbd.addr";
+pub(crate) const NBD_ADDRESS_FILE: &str = "nbd.addr";
 /// The same for the API over HTTPS.
 pub(crate) const API_ADDRESS_FILE: &str = "api.addr";
 /// The same for `/metrics`.

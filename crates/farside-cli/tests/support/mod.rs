@@ -12,6 +12,7 @@ pub mod mounted;
 pub mod nbd;
 pub mod postgres;
 pub mod relay;
+pub mod several;
 pub mod small;
 
 use std::io::{BufRead, BufReader, Read};
@@ -67,7 +68,8 @@ impl Site {
     pub fn restart(&mut self) {
         let listen = self.peer_address.clone().unwrap_or_else(|| "127.0.0.1:0".into());
         self.start_with(&["--peer-listen", &listen]);
-        if listen != "off" {
+        // One that stands by meets no peers.
+        if listen != "off" && self.dir.join("peer.addr").exists() {
             self.peer_address = Some(self.published("peer.addr"));
         }
     }
@@ -125,6 +127,12 @@ impl Site {
 
     pub fn pid(&self) -> u32 {
         self.child.as_ref().unwrap().id()
+    }
+
+    /// Whether its process is there.
+    pub fn runs(&self) -> bool {
+        let child = self.child.as_ref().unwrap();
+        std::fs::read_to_string(format!("/proc/{}/stat", child.id())).is_ok_and(|stat| !stat.contains(") Z"))
     }
 
     /// SIGKILL: no chance to tidy up.

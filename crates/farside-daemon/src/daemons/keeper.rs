@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
+use farside_platform::log_output::last_word;
 use parking_lot::Mutex;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::watch;
@@ -127,6 +128,13 @@ impl Keeper {
             }
             let since = Duration::from_millis(now().saturating_sub(self.renewed.load(Ordering::SeqCst)));
             if since > ENDS_AFTER && !self.is_over.load(Ordering::SeqCst) {
+                last_word(
+                    format!(
+                        "farsided: the lease was not renewed for {} s, and work has not ended: this process begins again",
+                        since.as_secs()
+                    ),
+                    Duration::from_millis(200),
+                );
                 begin_again();
             }
             if since > STOPS_AFTER && !stop.is_cancelled() {

@@ -15,7 +15,7 @@ use crate::data_dir::DataDir;
 use crate::error::DaemonError;
 use crate::options::{Config, Listen};
 use crate::run::Signals;
-use crate::state::{Card, Common, Desk, Leader, Leading, ServerAddress, StateError, Turn};
+use crate::state::{Card, Common, Desk, Leading, ServerAddress, StateError, Turn};
 
 /// How it came out.
 pub(crate) enum Stood {
@@ -88,13 +88,17 @@ pub(crate) async fn stand(
                 );
                 return Ok(Stood::Leads(Box::new(Leads { leading, member, desk, card })));
             }
-            Ok(Turn::Stranger { leader }) => return Err(stranger(server, leader, was_member).into()),
+            Ok(Turn::Stranger { leader }) => {
+                let leader = leader.map_or_else(|| String::from("nobody"), |leader| leader.name);
+                return Err(StateError::NotOfSite { address: server.to_string(), leader }.into());
+            }
             Ok(Turn::Waits { leader: of, is_own, ends_at, others }) => {
                 let is_member = was_member && (others > 0 || !is_own);
                 let renewed = watched.as_ref().is_some_and(|watched| watched.ends_at != ends_at);
-                // Another that lives: a site of one daemon has one.
-                if renewed && of.is_some() && (is_own || !is_member) {
-                    return Err(stranger(server, of, was_member).into());
+                // Another that lives: a site of one daemon has one, and a data directory.
+                if let (true, Some(leader)) = (renewed && (is_own || !is_member), &of) {
+                    let of = format!(" (the daemon {})", leader.name);
+                    return Err(StateError::InUse { address: server.to_string(), of }.into());
                 }
                 if renewed || watched.is_none() {
                     watched = Some(Watched { ends_at, since: Instant::now() });
@@ -166,19 +170,5 @@ fn at_start(error: StateError) -> StateError {
     match error {
         StateError::Away { address, reason } => StateError::OpenServer { address, reason },
         other => other,
-    }
-}
-
-fn stranger(server: &ServerAddress, leader: Option<Leader>, was_member: bool) -> StateError {
-    let who = leader.map(|leader| leader.name);
-    match who {
-        // A site of one daemon.
-        Some(name) if !was_member => {
-            StateError::InUse { address: server.to_string(), of: format!(" ({name})") }
-        }
-        who => StateError::NotOfSite {
-            address: server.to_string(),
-            leader: who.unwrap_or_else(|| "nobody".into()),
-        },
     }
 }

@@ -25,7 +25,10 @@ use crate::error::DaemonError;
 use crate::http::ApiError;
 use crate::listen::{self, Guests, Manners, Origin, TlsListener, Visit, attend};
 use crate::options::{Config, Listen};
-use crate::run::{API_ADDRESS_FILE, CONTROL_SOCKET, HTTP_ADDRESS_FILE, announce_standby, certificate_of};
+use crate::run::{
+    API_ADDRESS_FILE, CONTROL_SOCKET, HTTP_ADDRESS_FILE, NBD_ADDRESS_FILE, PEER_ADDRESS_FILE,
+    announce_standby, certificate_of,
+};
 use crate::service;
 use crate::state::Desk;
 
@@ -87,6 +90,9 @@ impl Standby {
                 None => data_dir.withdraw(file),
             }
         }
+        // It meets no peers and no hosts.
+        data_dir.withdraw(PEER_ADDRESS_FILE);
+        data_dir.withdraw(NBD_ADDRESS_FILE);
         let line = format!(
             "farsided {site_name} ready: daemon {name} stands by, control {}, api {}",
             data_dir.join(CONTROL_SOCKET).display(),

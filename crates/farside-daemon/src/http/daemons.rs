@@ -61,7 +61,7 @@ async fn undrain(State(site): Shared, Path(name): Path<String>) -> Answer<Vec<Da
     Ok(Json(all(&site).await?))
 }
 
-/// Invites a further daemon. Not over the network: the code opens the site's key.
+/// Invites a further daemon. The code opens the site's key, for whoever has the database as well.
 #[utoipa::path(
     post,
     path = "/site/invitations",
@@ -188,15 +188,17 @@ async fn join(State(site): Shared, Body(request): Body<JoinSite>) -> Answer<Site
     Ok(Json(SiteJoined { daemon: card.name, site_id, database: request.database }))
 }
 
-/// Refuses what lies on one machine, and a state in one file, at a site of several daemons.
-pub(super) fn check_one_daemon(site: &Site) -> Result<(), ErrorBody> {
-    let others = site.keeper.as_ref().map_or(0, |keeper| keeper.others());
-    if others == 0 {
+/// Refuses what lies on one machine, and a state in one file, at a site of several daemons. The list is asked: one may have joined just
+/// now.
+pub(super) async fn check_one_daemon(site: &Site) -> Result<(), ErrorBody> {
+    let Some(keeper) = &site.keeper else { return Ok(()) };
+    let all = keeper.desk().await.daemons().await.map_err(Failure::into_error_body)?.len();
+    if all <= 1 {
         return Ok(());
     }
     Err(ErrorBody::new(
         ErrorCode::Refused,
-        format!("this site has {} daemons, and this would lie on the machine of one of them alone. Nothing was changed", others + 1),
+        format!("this site has {all} daemons, and this would lie on the machine of one of them alone. Nothing was changed"),
     )
     .hint("volumes of such a site are in clusters (farside pool create --engine rbd), and its state is in PostgreSQL. For a site of one daemon: \
          farside site remove the others"))

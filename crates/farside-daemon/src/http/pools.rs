@@ -156,7 +156,7 @@ async fn create(
     if is_rbd(&path) {
         return add_clustered(&site, name, path, planned).await;
     }
-    super::daemons::check_one_daemon(&site)?;
+    super::daemons::check_one_daemon(&site).await?;
     if planned.plan {
         let at = path.clone();
         let found = site.blocking.run(move || Pools::found_at(&at)).await?;
@@ -396,7 +396,7 @@ async fn import(
         }
         return add_clustered(&site, name, in_full(path), planned).await;
     }
-    super::daemons::check_one_daemon(&site)?;
+    super::daemons::check_one_daemon(&site).await?;
     // What the database knows of a pool of that name would be taken for what it knows of the copy.
     let known = if as_copy { site.mirrors.rows_of(&name).await? } else { Vec::new() };
     let refused = (!known.is_empty()).then(|| {

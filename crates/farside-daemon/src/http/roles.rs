@@ -36,6 +36,8 @@ const TABLE: &[(&str, &str, Needs)] = &[
     ("GET", "/site/status", VIEWER),
     ("POST", "/site/set", ADMINISTRATOR),
     ("POST", "/site/move-state", ADMINISTRATOR),
+    ("POST", "/site/invitations", ADMINISTRATOR),
+    ("POST", "/site/join", ADMINISTRATOR),
     ("GET", "/site/daemons", VIEWER),
     ("DELETE", "/site/daemons/{daemon}", ADMINISTRATOR),
     ("POST", "/site/daemons/{daemon}/drain", ADMINISTRATOR),

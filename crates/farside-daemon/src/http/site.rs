@@ -84,7 +84,7 @@ async fn move_state(State(site): Shared, Body(request): Body<MoveState>) -> Answ
     let wrong = |why| ErrorBody::new(ErrorCode::WrongUsage, why);
     let choice: DatabaseChoice = request.to.parse().map_err(wrong)?;
     if choice == DatabaseChoice::File {
-        daemons::check_one_daemon(&site)?;
+        daemons::check_one_daemon(&site).await?;
     }
     let password = request.password.map(Password::new);
     let file = site.configuration.data_dir.join(STATE_FILE);

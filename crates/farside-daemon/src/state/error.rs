@@ -61,7 +61,7 @@ pub enum StateError {
     /// Another daemon has it.
     #[error(
         "another farsided runs on the state database {address}{of}. Nothing was changed. Stop that one first, or give this one \
-         a database of its own (--database)"
+         a database of its own (--database). To have it be a further daemon of that site: farside site join"
     )]
     InUse {
         /// Its address, without a password.

@@ -413,6 +413,11 @@ impl Desk {
             .bind(lead.number)
             .execute(&mut *connection)
             .await?;
+            // They ended in order: nobody need fence them.
+            sqlx::query("DELETE FROM cluster_clients WHERE number = $1")
+                .bind(lead.number)
+                .execute(&mut *connection)
+                .await?;
             stopped(connection, lead.daemon, stops).await
         })
         .await
@@ -638,3 +643,6 @@ async fn leader(connection: &mut PgConnection) -> Result<Option<Leader>, sqlx::E
 fn said(error: &sqlx::Error) -> String {
     super::connections::said(error)
 }
+
+#[cfg(test)]
+mod tests;
