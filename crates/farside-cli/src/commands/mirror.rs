@@ -231,8 +231,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
             let mirrors: Vec<Mirror> = context.client.get(&["mirrors"]).await?;
             let asked: Vec<String> = volumes.iter().map(ToString::to_string).collect();
             let most = max_lag.map(|most| most.as_secs_f64());
-            let found = check::judged(&mirrors, &asked, most)
-                .map_err(|wrong| ErrorBody::new(ErrorCode::Failed, wrong))?;
+            let found = check::judged(&mirrors, &asked, most)?;
             context.show(&serde_json::json!({ "message": found }), |_| format!("{found}\n"));
         }
         Verb::History { volume, levels } => {
