@@ -63,7 +63,7 @@ pub use levels::{Level, Levels};
 pub use log::{LogEvent, LogLine, RequestedBy};
 pub use mirror::{
     BreakMirror, BudgetUse, CreateMirror, KeptFor, KeptSnapshot, Mirror, MirrorDestination, MirrorState,
-    MirrorStopped, Overtaken, Released, Resized, ResyncMirror, Role, SetMirror, SourceHeard, SourceOvertaken,
+    MirrorStopped, Overtaken, Released, Resized, ResyncMirror, Role, SetMirror, SourceHeard, SourceOvertaken, TakenOver,
     StartTransfer, Transfer, TransferKind, TransferPhase, TransferRecord, TransferResult, awake,
 };
 pub use operation::{Operation, OperationKind, OperationState, SwapPhase};

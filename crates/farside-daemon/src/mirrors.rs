@@ -514,6 +514,7 @@ impl Mirrors {
             last_proven_at: None,
             schedule: (relationship.schedule != Schedule::OnRequest)
                 .then(|| relationship.schedule.to_string()),
+            schedule_lost: relationship.schedule_lost,
             throttle: relationship.options.throttle.rate_at(self.parts.clock.now()).bytes_per_second(),
             link: Some(convert::link(&relationship.options)),
             transfer: None,
@@ -525,6 +526,7 @@ impl Mirrors {
             first_copy_bytes: None,
             room_bytes: None,
             resized: None,
+            taken_over: None,
         }
     }
 

@@ -50,9 +50,13 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
                 link: link.request(),
             };
             let mirror = create(&context, &source.peer, &request).await?;
+            if let Some(taken) = mirror.taken_over.filter(|_| !context.json) {
+                print(&answers::taken_over(&mirror, taken, no_reverse));
+                return Ok(());
+            }
             present::show(&context, there, &mirror, &format!("the mirror of {of}"), |m| {
                 let updates = m.schedule.as_ref().map(|s| format!(", updated {s}")).unwrap_or_default();
-                let next = format!("next: farside mirror initialize {}\n", m.name);
+                let next = answers::next(m);
                 let (resized, first_copy) = (answers::resized(m), answers::first_copy(m));
                 format!("{} mirrors {}{updates}\n{resized}{first_copy}{next}", m.name, m.source)
             });
@@ -749,6 +753,7 @@ fn asker(by: RequestedBy) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use farside_api::TakenOver;
     use serde_json::json;
 
     use super::*;
@@ -773,6 +778,21 @@ mod tests {
         assert!(said.contains("at south, farside mirror history q/v"), "{said}");
         assert_eq!(kept_elsewhere(&[source, mirror("destination", json!({}))], "log"), None);
         assert_eq!(kept_elsewhere(&[], "log"), None);
+    }
+
+    #[test]
+    fn what_comes_next_after_a_mirror_was_made_depends_on_what_was_there() {
+        let new = mirror("destination", json!({ "current_snapshot": null, "state": "uninitialized" }));
+        assert_eq!(answers::next(&new), "next: farside mirror initialize q/v\n");
+        let bare = answers::next(&mirror("destination", json!({})));
+        assert!(bare.contains("next: farside mirror set q/v --every TIME"), "{bare}");
+        let set = mirror("destination", json!({ "schedule": "every 10s" }));
+        let given = answers::taken_over(&set, TakenOver { reverse: true }, false);
+        assert!(given.contains("updated every 10s; its source's site may mirror it back"), "{given}");
+        assert!(given.ends_with("farside mirror update q/v brings that now\n"), "{given}");
+        let withheld = answers::taken_over(&set, TakenOver { reverse: false }, false);
+        assert!(withheld.contains("farside peer allow north q/v --reverse"), "{withheld}");
+        assert!(!answers::taken_over(&set, TakenOver { reverse: false }, true).contains("mirror it back"));
     }
 
     #[test]

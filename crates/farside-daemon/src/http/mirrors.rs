@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::{Path, State};
 use farside_api::{
     CreateMirror, ErrorBody, ErrorCode, Mirror, MirrorDestination, MirrorState, Operation, OperationKind,
-    Plan, Resized, Role, SetMirror, SetMirrorLink, StartTransfer, TransferRecord, Uuid,
+    Plan, Resized, Role, SetMirror, SetMirrorLink, StartTransfer, TakenOver, TransferRecord, Uuid,
 };
 use farside_engine::VolumeName;
 use farside_link::{Priority, Window};
@@ -163,7 +163,12 @@ async fn create(State(site): Shared, Body(request): Body<CreateMirror>) -> Answe
     )?;
     let retention = retention(request.retention.as_deref())?;
     let group = group(request.group)?;
+    // One whose settings went with the state database is there, and not as asked for: it is set as one that is made.
+    let found = site.mirrors.destination(&destination.pool);
+    let source = parse(source)?;
+    let is_taken_over = found.is_ok_and(|mirrors| mirrors.takes_over(peer, &source, &destination));
     if request.if_absent
+        && !is_taken_over
         && let Ok(there) = site.mirrors.mirror(&destination)
     {
         let there = there.status();
@@ -172,7 +177,7 @@ async fn create(State(site): Shared, Body(request): Body<CreateMirror>) -> Answe
             options.map(|link| options_after(there.relationship.options.clone(), Some(link))).transpose()?;
         let wanted = WantedMirror {
             peer,
-            source: parse(source)?.to_string(),
+            source: source.to_string(),
             schedule: schedule.as_ref(),
             retention: retention.as_ref(),
             group: group.as_ref().map(|group| group.as_deref().unwrap_or_default()),
@@ -192,7 +197,7 @@ async fn create(State(site): Shared, Body(request): Body<CreateMirror>) -> Answe
     check_group(&site, group.as_deref(), peer, &destination)?;
     let clients = site.exports.clients_of(&destination);
     let (connections, count) = clients.count();
-    if connections > 0 {
+    if connections > 0 && !is_taken_over {
         // Data under a mounted file system never changes by itself.
         let busy = format!("{count} to {destination}{}, which would become a replica", clients.named());
         return Err(ErrorBody::new(ErrorCode::Refused, busy)
@@ -203,7 +208,7 @@ async fn create(State(site): Shared, Body(request): Body<CreateMirror>) -> Answe
     let mirrors = site.mirrors.destination(&destination.pool)?;
     let wanted = NewMirror {
         peer,
-        source: parse(source)?,
+        source,
         destination: destination.clone(),
         schedule,
         options,
@@ -234,7 +239,9 @@ async fn create(State(site): Shared, Body(request): Body<CreateMirror>) -> Answe
     tracing::info!(replica = %destination, source = request.source, "mirror created");
     let room_bytes = site.mirrors.staging_room(&destination).await;
     let document = site.mirrors.document(&made.status(), site.clock.now());
-    Ok(Json(Mirror { first_copy_bytes, room_bytes, resized, ..document }))
+    let reverse = site.rights.right(peer, &destination).is_some();
+    let taken_over = is_taken_over.then_some(TakenOver { reverse });
+    Ok(Json(Mirror { first_copy_bytes, room_bytes, resized, taken_over, ..document }))
 }
 
 type OneMirror = Path<(String, String)>;

@@ -607,6 +607,7 @@ fn source(held: api::MirrorDestination) -> api::Mirror {
         base_snapshot: held.base_snapshot,
         last_proven_at: None,
         schedule: None,
+        schedule_lost: false,
         throttle: None,
         link: None,
         transfer: None,
@@ -618,5 +619,6 @@ fn source(held: api::MirrorDestination) -> api::Mirror {
         first_copy_bytes: None,
         room_bytes: None,
         resized: None,
+        taken_over: None,
     }
 }

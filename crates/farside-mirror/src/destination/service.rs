@@ -329,6 +329,12 @@ impl Destination {
         }
     }
 
+    /// Whether [`make`](Destination::make) would take over a mirror that is there: one that was found in the pool, and that nothing
+    /// is known of but what the pool has.
+    pub fn takes_over(&self, peer: PeerId, source: &VolumeName, destination: &VolumeName) -> bool {
+        self.found_in_pool(peer, source, destination).is_some()
+    }
+
     /// The mirror of these very volumes, if it was found in the pool and its schedule is lost.
     fn found_in_pool(&self, peer: PeerId, source: &VolumeName, destination: &VolumeName) -> Option<Mirror> {
         let mirror = self.mirror(destination).ok()?;

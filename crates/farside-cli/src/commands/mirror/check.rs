@@ -145,6 +145,14 @@ fn late(mirror: &Mirror, most: Option<f64>) -> Result<f64, String> {
         let behind = mirror.lag_seconds.map(|lag| format!("is {} behind, and ", duration(lag)));
         return Err(format!("{}gets nothing any more: {why}", behind.unwrap_or_default()));
     }
+    // Near by chance, if at all: nothing asks for the next update.
+    if mirror.schedule_lost {
+        return Err(format!(
+            "is updated only when somebody asks: its schedule went with a state database that was lost. To set it: farside mirror set \
+             {} --every TIME",
+            mirror.name
+        ));
+    }
     let Some(lag) = mirror.lag_seconds else { return Err(format!("does not know how late it is{because}")) };
     let most = most.unwrap_or_else(|| most_of(mirror));
     if lag > most {
@@ -226,6 +234,8 @@ mod tests {
             assert!(said.contains(word), "{said}");
         }
         assert!(check(&[mirror("q/a", json!({ "lag_seconds": null }))]).is_err());
+        let lost = mirror("q/a", json!({ "schedule": null, "schedule_lost": true }));
+        assert!(check(&[lost]).unwrap_err().contains("its schedule went with a state database"));
         assert_eq!(check(&[]).unwrap_err(), "nothing here is mirrored");
         let overtaken = json!({ "role": "source", "destination": "south:q/a", "lag_seconds": null, "overtaken": {
             "since": "2026-11-21T21:00:00Z", "reported_at": "2026-11-21T21:00:01Z", "snapshot": null, "diverged_bytes": null,
