@@ -201,6 +201,7 @@ fn peer(peer: &PeerStatus) -> PeerSeen {
         id: peer.record.id,
         name: peer.record.name.clone(),
         answers: is_connected && peer.trouble.is_none(),
+        is_removed_there: peers::is_removed_there(peer),
         why: if is_connected { peer.trouble.clone() } else { peer.state.last_error.clone() },
         clock_ahead_seconds: peer.state.clock_ahead_seconds.filter(|_| is_connected),
         clocks_apart: peer.state.clocks_apart().filter(|_| is_connected),
