@@ -7,6 +7,7 @@
 pub(crate) mod destinations;
 mod kept;
 mod one_moment;
+mod own_paths;
 mod recorded_rights;
 mod replaced_peers;
 mod role_changes;
@@ -443,14 +444,18 @@ impl Mirrors {
         let away = away(status, peer.as_ref());
         let interrupted =
             interrupted(status, peer.as_ref()).or_else(|| untold_for_good(status, peer.as_ref()));
+        let of_paths = peer.as_ref().filter(|_| status.state != farside_mirror::State::BrokenOff);
+        let of_paths = of_paths.and_then(|peer| own_paths::why(&self.parts.node, peer, &status.relationship));
+        let is_away = away.is_some();
+        let why = interrupted.or(stands).or(away).or_else(|| why_now(status, peer.as_ref())).or(clocks);
         api::Mirror {
             // One word from the first moment without its peer to the last, whatever its attempts have come to.
-            state: match away {
-                Some(_) if status.relationship.schedule != Schedule::OnRequest => MirrorState::Queued,
+            state: match is_away {
+                true if status.relationship.schedule != Schedule::OnRequest => MirrorState::Queued,
                 _ => convert::state(status.state),
             },
             // A reason of before that the transfer goes on in spite of says less than that it stands.
-            why: interrupted.or(stands).or(away).or_else(|| why_now(status, peer.as_ref())).or(clocks),
+            why: why.into_iter().chain(of_paths).reduce(|why, paths| format!("{why}; {paths}")),
             stopped: stopped(status, peer.as_ref()),
             lag_seconds: status.lag_seconds(now, source_ahead(peer.as_ref())),
             objective_seconds: status.objective().map(|objective| objective.as_secs_f64()),
