@@ -220,6 +220,9 @@ pub struct Mirror {
     /// Beside that: the volume was there with another size, and gets that of its source with the first copy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resized: Option<Resized>,
+    /// In the answer to what puts it into a group: what its source follows itself, `PEER:POOL/VOL`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source_follows: Option<String>,
     /// In the answer to its making: it was there without what a lost state database had of it, and goes on as asked for now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub taken_over: Option<TakenOver>,

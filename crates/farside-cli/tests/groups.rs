@@ -320,7 +320,8 @@ fn a_group_is_copied_on_from_its_replica_as_of_one_moment() {
     eventually("the first replica has it", || stamps(b, "q") == [2, 2]);
     for volume in VOLUMES {
         b.ok(&format!("peer allow c q/{volume}"));
-        c.ok(&format!("mirror create b:q/{volume} w/{volume} --group shop"));
+        let said = c.ok(&format!("mirror create b:q/{volume} w/{volume} --group shop"));
+        assert!(said.contains(&format!("b:q/{volume} is a replica itself, of")), "{said}");
         c.ok(&format!("mirror initialize w/{volume}"));
     }
     for stamp in 3..6 {

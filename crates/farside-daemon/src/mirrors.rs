@@ -531,6 +531,7 @@ impl Mirrors {
             first_copy_bytes: None,
             room_bytes: None,
             resized: None,
+            source_follows: None,
             taken_over: None,
         }
     }

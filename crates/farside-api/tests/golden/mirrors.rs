@@ -51,6 +51,7 @@ fn mirror_status() {
             first_copy_bytes: None,
             room_bytes: None,
             resized: None,
+            source_follows: Some("c:r/v".into()),
             taken_over: Some(TakenOver { reverse: true }),
         }],
         json!([{
@@ -65,7 +66,8 @@ fn mirror_status() {
                 "rate_bytes_per_second": null, "eta_seconds": null, "levels": levels_as_json()
             },
             "overtaken": null, "source_heard": "noted", "source_heard_at": "2026-11-21T21:30:00Z",
-            "source_overtaken": {"by": "c:r/s", "since": "2026-11-21T21:00:00Z"}, "taken_over": {"reverse": true}
+            "source_overtaken": {"by": "c:r/s", "since": "2026-11-21T21:00:00Z"}, "source_follows": "c:r/v",
+            "taken_over": {"reverse": true}
         }]),
     );
 }

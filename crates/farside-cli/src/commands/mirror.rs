@@ -58,7 +58,8 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
                 let updates = m.schedule.as_ref().map(|s| format!(", updated {s}")).unwrap_or_default();
                 let next = answers::next(m);
                 let (resized, first_copy) = (answers::resized(m), answers::first_copy(m));
-                format!("{} mirrors {}{updates}\n{resized}{first_copy}{next}", m.name, m.source)
+                let chained = answers::chained_group(m);
+                format!("{} mirrors {}{updates}\n{resized}{first_copy}{chained}{next}", m.name, m.source)
             });
         }
         Verb::Import(import) => import::run(&context, import).await?,
@@ -778,6 +779,15 @@ mod tests {
         assert!(said.contains("at south, farside mirror history q/v"), "{said}");
         assert_eq!(kept_elsewhere(&[source, mirror("destination", json!({}))], "log"), None);
         assert_eq!(kept_elsewhere(&[], "log"), None);
+    }
+
+    #[test]
+    fn a_group_of_replicas_of_replicas_says_what_it_needs() {
+        let chained = json!({ "group": "shop", "source_follows": "west:r/v" });
+        let said = answers::chained_group(&mirror("destination", chained));
+        assert!(said.contains("north:p/v is a replica itself, of west:r/v"), "{said}");
+        assert!(said.contains("at north, farside mirror set p/v --group shop"), "{said}");
+        assert_eq!(answers::chained_group(&mirror("destination", json!({ "group": "shop" }))), "");
     }
 
     #[test]

@@ -12,6 +12,7 @@ use farside_engine::VolumeName;
 use farside_link::{Priority, Window};
 use farside_mirror::{MirrorError, MirrorOptions, NewMirror, Relationship, Retention};
 use farside_peer::PeerId;
+use farside_transfer::protocol::convert::Place;
 use farside_transfer::protocol::group::NO_ONE_MOMENT;
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -233,6 +234,7 @@ async fn create(State(site): Shared, Body(request): Body<CreateMirror>) -> Answe
         }
         other => other.into_error_body(),
     })?;
+    let follows = made.source_follows;
     let (made, first_copy_bytes, size_bytes) = (made.mirror, made.first_copy_bytes, made.size_bytes);
     let resized = before.map(|before| before.size_bytes).zip(size_bytes).filter(|(from, to)| from != to);
     let resized = resized.map(|(from_bytes, to_bytes)| Resized { from_bytes, to_bytes });
@@ -241,7 +243,8 @@ async fn create(State(site): Shared, Body(request): Body<CreateMirror>) -> Answe
     let document = site.mirrors.document(&made.status(), site.clock.now());
     let reverse = site.rights.right(peer, &destination).is_some();
     let taken_over = is_taken_over.then_some(TakenOver { reverse });
-    Ok(Json(Mirror { first_copy_bytes, room_bytes, resized, taken_over, ..document }))
+    let source_follows = source_follows(&site, document.group.is_some(), follows.as_ref());
+    Ok(Json(Mirror { first_copy_bytes, room_bytes, resized, source_follows, taken_over, ..document }))
 }
 
 type OneMirror = Path<(String, String)>;
@@ -267,6 +270,7 @@ async fn set(
     )?;
     let retention = retention(request.retention.as_deref())?;
     let group = group(request.group)?;
+    let is_grouped = matches!(group, Some(Some(_)));
     let known = mirror.status().relationship;
     check_group(&site, group.as_ref().and_then(Option::as_deref), known.peer, &known.destination)?;
     let options = options_after(known.options.clone(), request.link)?;
@@ -283,7 +287,16 @@ async fn set(
     if let Some(group) = group.filter(|group| *group != known.group) {
         mirror.set_group(group).await?;
     }
-    Ok(Json(site.mirrors.document(&mirror.status(), site.clock.now())))
+    let status = mirror.status();
+    let follows = status.relationship.upstream.follows.first();
+    let source_follows = source_follows(&site, is_grouped, follows);
+    Ok(Json(Mirror { source_follows, ..site.mirrors.document(&status, site.clock.now()) }))
+}
+
+/// What the source of a mirror that was put into a group follows: its moment is not its own.
+fn source_follows(site: &Site, is_grouped: bool, follows: Option<&Place>) -> Option<String> {
+    let place = follows.filter(|_| is_grouped)?;
+    Some(format!("{}:{}", peers::name_of(&site.node, PeerId(place.site)), place.volume))
 }
 
 /// What a request says of retention.

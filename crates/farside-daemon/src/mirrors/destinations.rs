@@ -619,6 +619,7 @@ fn source(held: api::MirrorDestination) -> api::Mirror {
         first_copy_bytes: None,
         room_bytes: None,
         resized: None,
+        source_follows: None,
         taken_over: None,
     }
 }

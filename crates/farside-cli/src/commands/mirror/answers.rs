@@ -45,7 +45,19 @@ pub(super) fn set(mirror: &Mirror, request: &SetMirror) -> String {
     let until = until(mirror)
         .filter(|_| is_scheduled && mirror.schedule.is_some())
         .map(|until| format!("; that is kept, but {until}"));
-    format!("{}: {}{}\n", mirror.name, said.join("; "), until.unwrap_or_default())
+    format!("{}: {}{}\n", mirror.name, said.join("; "), until.unwrap_or_default()) + &chained_group(mirror)
+}
+
+/// What a group takes whose volumes are replicas at their source: it can take no moment there, only the one that they show.
+pub(super) fn chained_group(mirror: &Mirror) -> String {
+    let (Some(follows), Some(group)) = (&mirror.source_follows, &mirror.group) else { return String::new() };
+    let (site, volume) = mirror.source.split_once(':').unwrap_or(("its site", &mirror.source));
+    format!(
+        "{} is a replica itself, of {follows}: group {group} is updated only to a moment that its source volumes all show, so they \
+         have to be in one group there, too (at {site}, farside mirror set {volume} --group {group}), or all be originals. Updates \
+         are refused until then\n",
+        mirror.source
+    )
 }
 
 /// What has to happen before a mirror is updated at all, where something has.
