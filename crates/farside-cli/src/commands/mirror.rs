@@ -524,15 +524,28 @@ fn advice_after_resync(follower: &Mirror) -> String {
     advice
 }
 
-/// What its former source keeps from now on is said there. Only that it was asked for here is known here.
+/// What its former source keeps from now on, and with whom it is updated, is said there. Only that it was asked for here is known here.
 fn advice_after_swap(before: &Mirror) -> Option<String> {
-    let retention = before.retention.as_ref()?;
     let (site, volume) = before.source.split_once(':')?;
-    Some(format!(
-        "{} may keep only its newest point now: the retention that {} had ({retention}) does not go along. At {site}: farside mirror set \
-         {volume} --keep {retention}\n",
-        before.source, before.name
-    ))
+    let keeps = before.retention.as_ref().map(|keep| {
+        ("keep only its newest point", format!("the retention ({keep})"), format!("--keep {keep}"))
+    });
+    let together = before
+        .group
+        .as_ref()
+        .map(|group| ("be in no group", format!("the group ({group})"), format!("--group {group}")));
+    let had: Vec<_> = keeps.into_iter().chain(together).collect();
+    let joined = |of: Vec<&str>, between: &str| of.join(between);
+    (!had.is_empty()).then(|| {
+        format!(
+            "{} may {} now: of {}, {} does not go along. At {site}: farside mirror set {volume} {}\n",
+            before.source,
+            joined(had.iter().map(|(may, ..)| *may).collect(), " and "),
+            before.name,
+            joined(had.iter().map(|(_, what, _)| what.as_str()).collect(), " and "),
+            joined(had.iter().map(|(.., option)| option.as_str()).collect(), " "),
+        )
+    })
 }
 
 fn outcome(operation: &Operation) -> String {
@@ -813,6 +826,10 @@ mod tests {
         assert_eq!(advice_after_resync(&mirror("destination", set.clone())), "");
         let said = advice_after_swap(&mirror("destination", set)).unwrap();
         assert!(said.contains("At north: farside mirror set p/v --keep last=3"), "{said}");
+        let both = json!({ "retention": "last=3", "group": "shop" });
+        let said = advice_after_swap(&mirror("destination", both)).unwrap();
+        assert!(said.contains("keep only its newest point and be in no group"), "{said}");
+        assert!(said.contains("At north: farside mirror set p/v --keep last=3 --group shop\n"), "{said}");
         assert_eq!(advice_after_swap(&mirror("destination", json!({}))), None);
     }
 }
