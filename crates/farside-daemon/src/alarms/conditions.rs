@@ -56,6 +56,8 @@ pub(crate) struct Seen {
     pub(crate) overtaken: Vec<OvertakenSeen>,
     /// Timetables of snapshots of which the last went wrong: the volume, and why.
     pub(crate) failing_snapshots: Vec<(String, String)>,
+    /// Tokens and certificates.
+    pub(crate) ending: Vec<ending::EndingSeen>,
     /// The site meets nobody on purpose: what depends on peers stays as it is.
     pub(crate) is_isolated: bool,
 }
@@ -237,6 +239,9 @@ impl Conditions {
         }
         for (volume, why) in &seen.failing_snapshots {
             of_failing_snapshots(volume, why, &mut found);
+        }
+        for one in &seen.ending {
+            ending::judge(one, &mut found);
         }
         found.0
     }
@@ -661,6 +666,8 @@ fn of_pool(name: &str, pool: &PoolKnown, found: &mut Found) {
         );
     }
 }
+
+pub(super) mod ending;
 
 #[cfg(test)]
 mod tests;

@@ -20,6 +20,7 @@ use super::book::{Admission, Hosts, Trust};
 use super::connection::HostConnection;
 use super::own::OwnFiles;
 use crate::metrics;
+use crate::certificate_end;
 
 /// The way in for hosts.
 pub(crate) struct Door {
@@ -53,6 +54,7 @@ impl Door {
             }
             Trust::Own(files) => {
                 let own = OwnFiles::load(files, &provider)?;
+                hosts.note_server_end(own.server.cert.first().and_then(|der| certificate_end::of(der)));
                 (own.clients, Server::Own(Arc::new(SingleCertAndKey::from(own.server))))
             }
         };
