@@ -73,7 +73,7 @@ pub use peer::{
 };
 pub use plan::Plan;
 pub use pool::{
-    CheckFinding, CheckedVersion, CreatePool, GrowPool, ImportPool, Pool, PoolCheck, PoolEngine, PoolRoom,
+    CheckFinding, CheckedVersion, CreatePool, GrowPool, ImportPool, Pool, PoolCheck, PoolEngine, PoolFileSystem, PoolRoom,
     PoolState, QuarantinedRange, ReopenPool, Severity, StagedContent,
 };
 pub use scrub::{Scrub, ScrubDamage, ScrubDamageKind, ScrubState, StartScrub};
