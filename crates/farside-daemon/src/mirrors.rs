@@ -12,6 +12,7 @@ mod recorded_rights;
 mod replaced_peers;
 mod role_changes;
 mod set_back;
+mod unfinished_swap;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -442,12 +443,13 @@ impl Mirrors {
         let clocks = peer.as_ref().filter(|_| status.state != farside_mirror::State::BrokenOff);
         let clocks = clocks.and_then(peers::clocks_apart);
         let away = away(status, peer.as_ref());
+        let swap = unfinished_swap::why(status, peer.as_ref());
         let interrupted =
             interrupted(status, peer.as_ref()).or_else(|| untold_for_good(status, peer.as_ref()));
         let of_paths = peer.as_ref().filter(|_| status.state != farside_mirror::State::BrokenOff);
         let of_paths = of_paths.and_then(|peer| own_paths::why(&self.parts.node, peer, &status.relationship));
         let is_away = away.is_some();
-        let why = interrupted.or(stands).or(away).or_else(|| why_now(status, peer.as_ref())).or(clocks);
+        let why = swap.or(interrupted).or(stands).or(away).or_else(|| why_now(status, peer.as_ref())).or(clocks);
         api::Mirror {
             // One word from the first moment without its peer to the last, whatever its attempts have come to.
             state: match is_away {
@@ -677,6 +679,10 @@ fn interrupted(status: &MirrorStatus, peer: Option<&PeerStatus>) -> Option<Strin
     let waits = status.progress.as_ref().is_some_and(|progress| progress.phase == Phase::Group);
     let then = match status.why.as_deref().filter(|_| waits) {
         Some(waits) => format!("This volume {waits}; its replica is unchanged until then"),
+        None if status.is_for_swap => format!(
+            "A swap waits for this transfer, which goes on when the session is back; farside mirror abort {} gives both up",
+            status.relationship.destination
+        ),
         None => "What has arrived is kept, the replica is unchanged, and the transfer goes on when the session is back".into(),
     };
     Some(format!("{}. {then}", no_session(peer)))
