@@ -26,8 +26,7 @@ pub(super) async fn token(context: Context, verb: TokenVerb) -> Result<(), Error
         TokenVerb::Create { name, role, valid, if_absent } => {
             let valid_seconds = valid.map(|valid| valid.as_secs_f64());
             let request = CreateToken { name, role: role.into(), valid_seconds };
-            let all: Vec<Token> =
-                if if_absent { context.client.get(&["tokens"]).await? } else { Vec::new() };
+            let all: Vec<Token> = if if_absent { context.client.get(&["tokens"]).await? } else { Vec::new() };
             if let Some(there) = all.into_iter().find(|token| token.name == request.name) {
                 is_as_asked(&there, &request)?;
                 if context.json {
@@ -45,7 +44,9 @@ pub(super) async fn token(context: Context, verb: TokenVerb) -> Result<(), Error
             }
             let made: CreatedToken = context.client.post(&["tokens"], &request).await?;
             // The token alone goes to stdout, so that it can go into a file from there.
-            present::show(&context, if_absent.then_some(false), &made, "", |made| format!("{}\n", made.secret));
+            present::show(&context, if_absent.then_some(false), &made, "", |made| {
+                format!("{}\n", made.secret)
+            });
             if !context.json {
                 let Token { name, role, expires_at, .. } = &made.token;
                 eprintln!(
@@ -93,7 +94,8 @@ fn is_as_asked(there: &Token, wanted: &CreateToken) -> Result<(), ErrorBody> {
         return Ok(());
     }
     let name = &there.name;
-    let message = format!("token {name} is there and differs: {}. Nothing was changed", differences.join("; "));
+    let message =
+        format!("token {name} is there and differs: {}. Nothing was changed", differences.join("; "));
     let hint = format!("farside token revoke {name}, then this again; or choose another name");
     Err(ErrorBody::new(ErrorCode::Exists, message).hint(hint))
 }

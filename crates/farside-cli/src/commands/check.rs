@@ -4,9 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use farside_api::{
-    CheckFinding, CheckedVersion, ErrorBody, ErrorCode, Pool, PoolCheck, PoolState, Severity,
-};
+use farside_api::{CheckFinding, CheckedVersion, ErrorBody, ErrorCode, Pool, PoolCheck, PoolState, Severity};
 use farside_check::{CheckError, CheckOptions, Progress, Report};
 use farside_platform::{DeviceError, FileDevice};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};

@@ -112,17 +112,24 @@ async fn add(
             directory.display(),
             shown.host.name
         ),
-        None => format!("host {} added: whoever has a certificate of your authority with this name\n", shown.host.name),
+        None => format!(
+            "host {} added: whoever has a certificate of your authority with this name\n",
+            shown.host.name
+        ),
     });
     Ok(())
 }
 
 /// One whose certificate has ended opens nothing, whatever it is called.
 fn still_good(there: &Host) -> Result<(), ErrorBody> {
-    let Some(ended) = there.expires_at.filter(|end| *end <= farside_api::Timestamp::now()) else { return Ok(()) };
+    let Some(ended) = there.expires_at.filter(|end| *end <= farside_api::Timestamp::now()) else {
+        return Ok(());
+    };
     let Host { name, .. } = there;
-    let message =
-        format!("host {name} is there and differs: its certificate ended at {}. Nothing was changed", time(ended));
+    let message = format!(
+        "host {name} is there and differs: its certificate ended at {}. Nothing was changed",
+        time(ended)
+    );
     Err(ErrorBody::new(ErrorCode::Exists, message).hint(format!(
         "farside host remove {name}, then this again for a new one; farside host status {name} shows its rights, which go with it"
     )))

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use farside_api::{
-    CreatePool, ErrorBody, ErrorCode, GrowPool, ImportPool, Pool, PoolEngine, PoolFileSystem, PoolRoom, PoolState,
-    ReopenPool, StagedContent, StartScrub,
+    CreatePool, ErrorBody, ErrorCode, GrowPool, ImportPool, Pool, PoolEngine, PoolFileSystem, PoolRoom,
+    PoolState, ReopenPool, StagedContent, StartScrub,
 };
 use reqwest::Method;
 

@@ -399,7 +399,9 @@ fn gone_hint(peer: &PeerSeen, has_replicas: bool) -> String {
         ),
     };
     match has_replicas {
-        true => format!("{first}. If the site is lost: farside mirror break makes its replicas here writable"),
+        true => {
+            format!("{first}. If the site is lost: farside mirror break makes its replicas here writable")
+        }
         false => first,
     }
 }

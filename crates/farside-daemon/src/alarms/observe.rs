@@ -63,7 +63,8 @@ pub(super) async fn look(
 /// Tokens and certificates, and how long they are good.
 fn ending(site: &Site, now: Timestamp) -> Vec<EndingSeen> {
     let now = convert::time(now);
-    let between = |from: farside_api::Timestamp, to: farside_api::Timestamp| to.duration_since(from).as_secs_f64();
+    let between =
+        |from: farside_api::Timestamp, to: farside_api::Timestamp| to.duration_since(from).as_secs_f64();
     let tokens = site.access.tokens().into_iter().map(|token| EndingSeen {
         left_seconds: between(now, token.expires_at),
         what: Ending::Token { life_seconds: between(token.created_at, token.expires_at), name: token.name },

@@ -19,8 +19,8 @@ use super::authority::ServerCertificates;
 use super::book::{Admission, Hosts, Trust};
 use super::connection::HostConnection;
 use super::own::OwnFiles;
-use crate::metrics;
 use crate::certificate_end;
+use crate::metrics;
 
 /// The way in for hosts.
 pub(crate) struct Door {

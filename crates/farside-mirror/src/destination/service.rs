@@ -269,7 +269,12 @@ impl Destination {
             found.set_schedule(schedule).await?;
             tracing::info!(%peer, volume = %destination, "took over the mirror that was found in the pool");
             let source_follows = found.status().relationship.upstream.follows.first().cloned();
-            return Ok(MadeMirror { mirror: found, first_copy_bytes: None, size_bytes: None, source_follows });
+            return Ok(MadeMirror {
+                mirror: found,
+                first_copy_bytes: None,
+                size_bytes: None,
+                source_follows,
+            });
         }
         let _reserved = ReservedSlot::take(self, &destination)?;
         let new_id = self.new_id();
@@ -311,12 +316,7 @@ impl Destination {
             tracing::info!(%peer, volume = %destination, "the way back is allowed on both sides");
         }
         let mirror = self.drive(relationship).await?;
-        Ok(MadeMirror {
-            mirror,
-            first_copy_bytes: first_copy,
-            size_bytes: Some(size_bytes),
-            source_follows,
-        })
+        Ok(MadeMirror { mirror, first_copy_bytes: first_copy, size_bytes: Some(size_bytes), source_follows })
     }
 
     /// Starts the mirror of a relationship that the store knows.

@@ -79,8 +79,7 @@ mod tests {
             failing_transfers: 3,
         };
         let ending = vec![EndingSeen { what, left_seconds: left_days * DAY }];
-        let found =
-            Conditions::default().look(Duration::ZERO, &Seen { ending, ..Seen::default() }, &limits);
+        let found = Conditions::default().look(Duration::ZERO, &Seen { ending, ..Seen::default() }, &limits);
         let told = found.into_iter().map(|finding| match finding.verdict {
             Verdict::Holds { message, .. } if finding.kind == Kind::EndsSoon => (finding.subject, message),
             other => panic!("{other:?}"),

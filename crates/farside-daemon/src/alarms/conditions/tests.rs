@@ -235,7 +235,10 @@ fn what_to_do_about_a_peer_that_is_gone_depends_on_what_is_here() {
     let broken = DrivenSeen { state: State::BrokenOff, ..mirror() };
     assert!(!breaks(&hint(vec![Some(other), Some(broken)], false)));
     let removed = hint(vec![], true);
-    assert!(removed.contains("farside peer invite there") && !removed.contains("farsided running"), "{removed}");
+    assert!(
+        removed.contains("farside peer invite there") && !removed.contains("farsided running"),
+        "{removed}"
+    );
 }
 
 #[test]
