@@ -443,7 +443,7 @@ impl Mirrors {
         let clocks = peer.as_ref().filter(|_| status.state != farside_mirror::State::BrokenOff);
         let clocks = clocks.and_then(peers::clocks_apart);
         let away = away(status, peer.as_ref());
-        let swap = unfinished_swap::why(status, peer.as_ref());
+        let swap = unfinished_swap::why(status, peer.as_ref(), no_session);
         let interrupted =
             interrupted(status, peer.as_ref()).or_else(|| untold_for_good(status, peer.as_ref()));
         let of_paths = peer.as_ref().filter(|_| status.state != farside_mirror::State::BrokenOff);

@@ -240,8 +240,8 @@ impl Conditions {
         for (volume, why) in &seen.failing_snapshots {
             of_failing_snapshots(volume, why, &mut found);
         }
-        for one in &seen.ending {
-            ending::judge(one, &mut found);
+        for ending::Told { subject, message, hint } in seen.ending.iter().filter_map(ending::told) {
+            found.holds(Kind::EndsSoon, &subject, message, hint);
         }
         found.0
     }

@@ -4,9 +4,14 @@
 use farside_mirror::{MirrorStatus, Relationship, State, SwapMark};
 use farside_peer::PeerStatus;
 
-/// What is to be said of it at the site that asked; none if there is none, or if it goes on while the peer is there.
-pub(super) fn why(status: &MirrorStatus, peer: Option<&PeerStatus>) -> Option<String> {
-    let away = peer.filter(|peer| !peer.state.connected).map(super::no_session);
+/// What is to be said of it at the site that asked; none if there is none, or if it goes on while the peer is there. `no_session` says
+/// since when a peer is away.
+pub(super) fn why(
+    status: &MirrorStatus,
+    peer: Option<&PeerStatus>,
+    no_session: impl Fn(&PeerStatus) -> String,
+) -> Option<String> {
+    let away = peer.filter(|peer| !peer.state.connected).map(no_session);
     let is_begun = matches!(status.relationship.swap, Some(SwapMark::Swapping { .. }));
     if !is_begun || status.state == State::BrokenOff {
         return None;

@@ -242,6 +242,15 @@ fn what_to_do_about_a_peer_that_is_gone_depends_on_what_is_here() {
 }
 
 #[test]
+fn what_ends_soon_is_an_alarm_of_its_own() {
+    let what = ending::Ending::Token { name: "watch".into(), life_seconds: 90.0 * 86_400.0 };
+    let ending = vec![ending::EndingSeen { what, left_seconds: 86_400.0 }];
+    let found = Conditions::default().look(Duration::ZERO, &Seen { ending, ..Seen::default() }, &LIMITS);
+    assert_eq!(found.len(), 1);
+    assert_eq!((found[0].kind, found[0].subject.as_str()), (Kind::EndsSoon, "token watch"));
+}
+
+#[test]
 fn a_clock_is_wrong_until_it_is_clearly_right() {
     let mut conditions = Conditions::default();
     let mut look = |ahead: f64, apart: bool| {
