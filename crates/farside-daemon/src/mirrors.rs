@@ -632,7 +632,9 @@ fn source_ahead(peer: Option<&PeerStatus>) -> f64 {
 fn away(status: &MirrorStatus, peer: Option<&PeerStatus>) -> Option<String> {
     use farside_mirror::State;
     let Some(peer) = peer else {
-        let says_nothing = status.why.is_none() && matches!(status.state, State::Mirrored | State::Queued);
+        // That there is no session follows from it.
+        let says_nothing = (status.why.is_none() || status.session_why.is_some())
+            && matches!(status.state, State::Mirrored | State::Queued);
         return says_nothing.then(|| {
             format!(
                 "the site that it followed is not paired any more (its peer was removed here, or this site's state database was \
