@@ -4,9 +4,10 @@
 # ever signalled.
 #
 # Needs: SITES, an existing directory; farside and farsided on the PATH. Gives: start_site NAME, kill_site NAME SIGNAL,
-# stop_all_sites, at NAME COMMAND…, and site_address[NAME], where its peers dial it.
+# stop_all_sites, at NAME COMMAND…, and site_address[NAME], where its peers dial it. Of several daemons of one site each has a NAME here;
+# site_called[NAME] is what the site is called.
 
-declare -A site_pid site_address
+declare -A site_pid site_address site_called
 site_ready_seconds=30
 
 # Runs a command as the administrator of site NAME would: `farside` finds that site's daemon.
@@ -21,11 +22,12 @@ start_site() {
     local site=$1 deadline=$((SECONDS + site_ready_seconds))
     mkdir -p "$SITES/$site"
     # A session of its own, so that Ctrl-C reaches this script, which then stops the daemon in order.
-    setsid farsided --data-dir "$SITES/$site" --name "$site" --http off \
+    setsid farsided --data-dir "$SITES/$site" --name "${site_called[$site]:-$site}" --http off \
         --peer-listen "${site_address[$site]:-127.0.0.1:0}" </dev/null >>"$SITES/$site.log" 2>&1 &
     site_pid[$site]=$!
-    # The control socket is there first, then where peers are met.
-    until at "$site" farside pool list >/dev/null 2>&1 && [ -s "$SITES/$site/peer.addr" ]; do
+    # The control socket is there first, then where peers are met; one that stands by meets none.
+    until at "$site" farside pool list >/dev/null 2>&1 &&
+        { [ -s "$SITES/$site/peer.addr" ] || [ -n "${site_called[$site]:-}" ]; }; do
         if ! kill -0 "${site_pid[$site]}" 2>/dev/null; then
             echo "the daemon of $site ended while starting; its log:" >&2
             tail -n 20 "$SITES/$site.log" >&2
@@ -37,7 +39,7 @@ start_site() {
         fi
         sleep 0.05
     done
-    site_address[$site]=$(<"$SITES/$site/peer.addr")
+    if [ -s "$SITES/$site/peer.addr" ]; then site_address[$site]=$(<"$SITES/$site/peer.addr"); fi
 }
 
 # Sends SIGNAL to the daemon of site NAME and waits for its end. SIGTERM must end it well.

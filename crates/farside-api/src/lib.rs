@@ -64,7 +64,7 @@ pub use log::{LogEvent, LogLine, RequestedBy};
 pub use mirror::{
     BreakMirror, BudgetUse, CreateMirror, KeptFor, KeptSnapshot, Mirror, MirrorDestination, MirrorState,
     MirrorStopped, Overtaken, Released, Resized, ResyncMirror, Role, SetMirror, SourceHeard, SourceOvertaken,
-    StartTransfer, Transfer, TransferKind, TransferPhase, TransferRecord, TransferResult, awake,
+    StartTransfer, TakenOver, Transfer, TransferKind, TransferPhase, TransferRecord, TransferResult, awake,
 };
 pub use operation::{Operation, OperationKind, OperationState, SwapPhase};
 pub use peer::{
@@ -73,8 +73,8 @@ pub use peer::{
 };
 pub use plan::Plan;
 pub use pool::{
-    CheckFinding, CheckedVersion, CreatePool, GrowPool, ImportPool, Pool, PoolCheck, PoolEngine, PoolRoom,
-    PoolState, QuarantinedRange, ReopenPool, Severity, StagedContent,
+    CheckFinding, CheckedVersion, CreatePool, GrowPool, ImportPool, Pool, PoolCheck, PoolEngine,
+    PoolFileSystem, PoolRoom, PoolState, QuarantinedRange, ReopenPool, Severity, StagedContent,
 };
 pub use scrub::{Scrub, ScrubDamage, ScrubDamageKind, ScrubState, StartScrub};
 pub use site::{

@@ -189,6 +189,9 @@ pub struct Mirror {
     pub last_proven_at: Option<Timestamp>,
     /// `every 10s`, `rpo 30s`, or a timetable; null if updates are only asked for.
     pub schedule: Option<String>,
+    /// It had one, perhaps, and that was lost with the state database: the mirror was found in its pool.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub schedule_lost: bool,
     /// Bytes per second, the limit of this mirror at this moment; null if it has none of its own.
     pub throttle: Option<u64>,
     /// What its transfers take of the link, as it is set; null at the source.
@@ -220,6 +223,20 @@ pub struct Mirror {
     /// Beside that: the volume was there with another size, and gets that of its source with the first copy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resized: Option<Resized>,
+    /// In the answer to what puts it into a group: what its source follows itself, `PEER:POOL/VOL`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source_follows: Option<String>,
+    /// In the answer to its making: it was there without what a lost state database had of it, and goes on as asked for now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taken_over: Option<TakenOver>,
+}
+
+/// A mirror that was found in its pool is set anew.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct TakenOver {
+    /// Its source's site may mirror the volume back.
+    pub reverse: bool,
 }
 
 /// A volume gets another size.

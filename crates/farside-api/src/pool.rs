@@ -113,9 +113,23 @@ pub struct Pool {
     /// will not find it.
     #[serde(default)]
     pub path_lost: Option<bool>,
+    /// The file system below its file, if it has less left than the file may still take; absent if it has enough, and of a raw
+    /// device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file_system: Option<PoolFileSystem>,
     /// The scrub that runs, or that ran last; with one pool only, null in lists and where there was none.
     #[serde(default)]
     pub scrub: Option<crate::Scrub>,
+}
+
+/// The file system below a pool's file that has less left than the file may still take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct PoolFileSystem {
+    /// Bytes that it has left.
+    pub free_bytes: u64,
+    /// Bytes that the file may still take of it.
+    pub may_take_bytes: u64,
 }
 
 /// A range of a volume or snapshot whose metadata is damaged: reads of it fail, everything else goes on. Whole blocks that are

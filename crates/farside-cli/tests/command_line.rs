@@ -225,7 +225,12 @@ fn a_pool_its_volumes_and_its_snapshots() {
     assert_eq!(site.json("volume list").as_array().unwrap().len(), 1);
 
     // The pool outlives the daemon, and is found again without its database.
-    assert!(site.fails(4, "pool check p").contains("in use"));
+    for named in ["p", path.to_str().unwrap()] {
+        let said = site.fails(4, &format!("pool check {named}"));
+        assert!(said.contains("pool p is in use: the daemon serves it"), "{said}");
+        assert!(said.contains("farside pool scrub p") && said.contains(path.to_str().unwrap()), "{said}");
+    }
+    assert!(site.fails(3, "pool check q").contains("q is neither a file nor a pool"));
     // What the daemon is about to let go is waited for.
     let mut checking = site.command(&format!("pool check {} --json", path.display()));
     let mut checking = checking.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

@@ -44,6 +44,15 @@ fn a_script_can_run_twice() {
     assert!(said.contains("its source is a:p/w, and not a:p/x"), "{said}");
     assert!(said.contains("its schedule is every 1h, and not every 2h"), "{said}");
     b.ok("mirror create a:p/w q/w --if-absent");
+    let said = b.fails(4, "mirror create a:p/w q/w --throttle 4MB/s --if-absent");
+    assert!(said.contains("its throttle is unlimited, and not 4MB/s"), "{said}");
+    let made = a.json("token create watch --role viewer --valid 30d --if-absent");
+    assert!(made["existed"] == false && made["secret"].is_string(), "{made}");
+    let there = a.json("token create watch --role viewer --valid 30d --if-absent");
+    assert!(there["existed"] == true && there["secret"].is_null(), "{there}");
+    assert_eq!(a.ok("token create watch --role viewer --if-absent"), "", "nothing that is no token");
+    let said = a.fails(4, "token create watch --role operator --valid 90d --if-absent");
+    assert!(said.contains("its role is viewer, and not operator; it was made for 30d"), "{said}");
     // What a first copy brings is said before its first byte.
     let mut host = a.nbd("p/v");
     host.write(0, &[7; 1 << 20]).unwrap();

@@ -92,6 +92,13 @@ fn two_paths_carry_together_or_the_first_alone() {
     assert!(sent.iter().all(|sent| *sent >= PART_MIN), "at the other side, too: {sent:?}");
     eventually("both paths are up still", both_up);
 
+    // One of the mirror's own that cannot work is told at the mirror.
+    let why = || b.json("mirror status q/v")[0]["why"].as_str().unwrap_or_default().to_owned();
+    b.ok(&format!("mirror set q/v --path 192.0.2.7={remote}"));
+    assert!(why().contains("192.0.2.7 is no address of this machine"), "{}", why());
+    b.ok("mirror set q/v --path off");
+    assert!(!why().contains("192.0.2.7"), "{}", why());
+
     b.ok("peer set a --paths failover");
     goes("the first path carries alone", &pair, &mut random, |[first, second]| {
         first > VOLUME_BYTES as u64 && second < BESIDE_DATA_MAX

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use aws_lc_rs::digest::{SHA256, digest};
-use farside_platform::{host_name, private_file};
+use farside_platform::{Timestamp, host_name, private_file};
 use parking_lot::RwLock;
 use rcgen::{
     CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose, SanType,
@@ -29,6 +29,8 @@ use rustls::sign::CertifiedKey;
 use tokio::sync::Notify;
 use x509_parser::prelude::{FromDer, X509Certificate};
 use zeroize::Zeroizing;
+
+use crate::certificate_end;
 
 /// The own one in the data directory.
 const OWN_FILE: &str = "api-certificate.pem";
@@ -110,6 +112,11 @@ impl ApiCertificate {
         config.send_tls13_tickets = 0;
         config.max_early_data_size = 0;
         Ok(Arc::new(config))
+    }
+
+    /// When it ends.
+    pub(crate) fn ends_at(&self) -> Option<Timestamp> {
+        certificate_end::of(self.shown.read().certified.cert.first()?)
     }
 
     /// SHA-256 of the certificate, as `openssl x509 -fingerprint -sha256` counts it: 64 hexadecimal digits.

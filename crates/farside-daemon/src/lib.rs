@@ -25,6 +25,7 @@ mod access;
 mod alarms;
 mod api_certificate;
 mod blocking;
+mod certificate_end;
 mod changed;
 mod commands;
 mod convert;

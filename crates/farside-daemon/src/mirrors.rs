@@ -7,10 +7,12 @@
 pub(crate) mod destinations;
 mod kept;
 mod one_moment;
+mod own_paths;
 mod recorded_rights;
 mod replaced_peers;
 mod role_changes;
 mod set_back;
+mod unfinished_swap;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -448,16 +450,22 @@ impl Mirrors {
         let clocks = peer.as_ref().filter(|_| status.state != farside_mirror::State::BrokenOff);
         let clocks = clocks.and_then(peers::clocks_apart);
         let away = away(status, peer.as_ref());
+        let swap = unfinished_swap::why(status, peer.as_ref(), no_session);
         let interrupted =
             interrupted(status, peer.as_ref()).or_else(|| untold_for_good(status, peer.as_ref()));
+        let of_paths = peer.as_ref().filter(|_| status.state != farside_mirror::State::BrokenOff);
+        let of_paths = of_paths.and_then(|peer| own_paths::why(&self.parts.node, peer, &status.relationship));
+        let is_away = away.is_some();
+        let why =
+            swap.or(interrupted).or(stands).or(away).or_else(|| why_now(status, peer.as_ref())).or(clocks);
         api::Mirror {
             // One word from the first moment without its peer to the last, whatever its attempts have come to.
-            state: match away {
-                Some(_) if status.relationship.schedule != Schedule::OnRequest => MirrorState::Queued,
+            state: match is_away {
+                true if status.relationship.schedule != Schedule::OnRequest => MirrorState::Queued,
                 _ => convert::state(status.state),
             },
             // A reason of before that the transfer goes on in spite of says less than that it stands.
-            why: interrupted.or(stands).or(away).or_else(|| why_now(status, peer.as_ref())).or(clocks),
+            why: why.into_iter().chain(of_paths).reduce(|why, paths| format!("{why}; {paths}")),
             stopped: stopped(status, peer.as_ref()),
             lag_seconds: status.lag_seconds(now, source_ahead(peer.as_ref())),
             objective_seconds: status.objective().map(|objective| objective.as_secs_f64()),
@@ -523,6 +531,7 @@ impl Mirrors {
             last_proven_at: None,
             schedule: (relationship.schedule != Schedule::OnRequest)
                 .then(|| relationship.schedule.to_string()),
+            schedule_lost: relationship.schedule_lost,
             throttle: relationship.options.throttle.rate_at(self.parts.clock.now()).bytes_per_second(),
             link: Some(convert::link(&relationship.options)),
             transfer: None,
@@ -534,6 +543,8 @@ impl Mirrors {
             first_copy_bytes: None,
             room_bytes: None,
             resized: None,
+            source_follows: None,
+            taken_over: None,
         }
     }
 
@@ -630,7 +641,9 @@ fn source_ahead(peer: Option<&PeerStatus>) -> f64 {
 fn away(status: &MirrorStatus, peer: Option<&PeerStatus>) -> Option<String> {
     use farside_mirror::State;
     let Some(peer) = peer else {
-        let says_nothing = status.why.is_none() && matches!(status.state, State::Mirrored | State::Queued);
+        // That there is no session follows from it.
+        let says_nothing = (status.why.is_none() || status.session_why.is_some())
+            && matches!(status.state, State::Mirrored | State::Queued);
         return says_nothing.then(|| {
             format!(
                 "the site that it followed is not paired any more (its peer was removed here, or this site's state database was \
@@ -678,6 +691,10 @@ fn interrupted(status: &MirrorStatus, peer: Option<&PeerStatus>) -> Option<Strin
     let waits = status.progress.as_ref().is_some_and(|progress| progress.phase == Phase::Group);
     let then = match status.why.as_deref().filter(|_| waits) {
         Some(waits) => format!("This volume {waits}; its replica is unchanged until then"),
+        None if status.is_for_swap => format!(
+            "A swap waits for this transfer, which goes on when the session is back; farside mirror abort {} gives both up",
+            status.relationship.destination
+        ),
         None => "What has arrived is kept, the replica is unchanged, and the transfer goes on when the session is back".into(),
     };
     Some(format!("{}. {then}", no_session(peer)))

@@ -259,6 +259,7 @@ mod tests {
             source_heard_at: None,
             session_why: None,
             is_for_swap: false,
+            is_swapping: false,
             stopped: None,
         };
         let transfer = Some(Progress::waiting(TransferKind::Update));

@@ -671,6 +671,7 @@ fn document(name: &str, slot: &Slot) -> Document {
         quarantined: None,
         unattributed_bytes_max: None,
         path_lost: None,
+        file_system: None,
         scrub: None,
     };
     match &slot.content {
@@ -740,6 +741,7 @@ fn document(name: &str, slot: &Slot) -> Document {
             Document {
                 uuid: Some(status.id),
                 path_lost,
+                file_system: watch.below(),
                 state: if is_latched { PoolState::ReadOnly } else { PoolState::Open },
                 error,
                 advice,

@@ -25,6 +25,7 @@ fn mirror_status() {
             base_snapshot: Some("s1".into()),
             last_proven_at: None,
             schedule: Some("every 10s".into()),
+            schedule_lost: false,
             throttle: Some(4_000_000),
             link: Some(MirrorLink {
                 throttle: "4MB/s".into(),
@@ -51,6 +52,8 @@ fn mirror_status() {
             first_copy_bytes: None,
             room_bytes: None,
             resized: None,
+            source_follows: Some("c:r/v".into()),
+            taken_over: Some(TakenOver { reverse: true }),
         }],
         json!([{
             "id": ID, "name": "q/r", "role": "destination", "source": "a:p/v", "destination": "q/r",
@@ -64,7 +67,8 @@ fn mirror_status() {
                 "rate_bytes_per_second": null, "eta_seconds": null, "levels": levels_as_json()
             },
             "overtaken": null, "source_heard": "noted", "source_heard_at": "2026-11-21T21:30:00Z",
-            "source_overtaken": {"by": "c:r/s", "since": "2026-11-21T21:00:00Z"}
+            "source_overtaken": {"by": "c:r/s", "since": "2026-11-21T21:00:00Z"}, "source_follows": "c:r/v",
+            "taken_over": {"reverse": true}
         }]),
     );
 }

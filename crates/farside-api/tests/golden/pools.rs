@@ -29,6 +29,7 @@ fn pools_and_volumes() {
             quarantined: None,
             unattributed_bytes_max: None,
             path_lost: None,
+            file_system: Some(PoolFileSystem { free_bytes: 4096, may_take_bytes: 8192 }),
             scrub: None,
         },
         json!({
@@ -37,7 +38,8 @@ fn pools_and_volumes() {
             "free_bytes": null, "room": "nearly-full", "room_bytes": 4096, "warning": "95 %", "volumes": null, "volume_bytes": null,
             "reserved_bytes": 8192,
             "corrupt_blocks": null, "staged": null, "staged_bytes": null, "quarantined": null,
-            "unattributed_bytes_max": null, "path_lost": null, "scrub": null
+            "unattributed_bytes_max": null, "path_lost": null,
+            "file_system": {"free_bytes": 4096, "may_take_bytes": 8192}, "scrub": null
         }),
     );
     golden(

@@ -50,6 +50,9 @@ pub enum Token {
         /// For how long it is good, at most 3650d [default: 90d]
         #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
         valid: Option<Duration>,
+        /// Succeed if the token is there and is as asked for, and print none: it was told once
+        #[arg(long)]
+        if_absent: bool,
     },
     /// List tokens: role, end, last use
     #[command(after_help = "Example:\n  farside token list --json")]

@@ -25,6 +25,9 @@ pub enum Host {
         /// Directory for the three files; made if it is not there [default: NAME, here]
         #[arg(long, value_name = "DIR")]
         directory: Option<PathBuf>,
+        /// Succeed if the host is there, and write nothing: its key was told once
+        #[arg(long)]
+        if_absent: bool,
     },
     /// List hosts
     #[command(after_help = "Example:\n  farside host list --json")]

@@ -307,6 +307,9 @@ pub struct Import {
     /// Time zone of the timetables [default: the present zone of the daemon's system]
     #[arg(long, value_name = "ZONE")]
     pub time_zone: Option<String>,
+    /// Said or not: a line whose mirror is there and is as asked for is done
+    #[arg(long)]
+    pub if_absent: bool,
     /// Show what would be made, and make nothing
     #[arg(long)]
     pub plan: bool,

@@ -10,6 +10,7 @@ use farside_api::{
 use reqwest::Method;
 
 use super::context::Context;
+use super::present;
 use crate::arguments::access::{Account as AccountVerb, Audit, Delayed as DelayedVerb, Token as TokenVerb};
 use crate::confirm::{DestructiveRequest, Impact, carry_out};
 use crate::output::{Column, or_dash, table};
@@ -22,12 +23,30 @@ const PAGE: u32 = 1000;
 
 pub(super) async fn token(context: Context, verb: TokenVerb) -> Result<(), ErrorBody> {
     match verb {
-        TokenVerb::Create { name, role, valid } => {
+        TokenVerb::Create { name, role, valid, if_absent } => {
             let valid_seconds = valid.map(|valid| valid.as_secs_f64());
             let request = CreateToken { name, role: role.into(), valid_seconds };
+            let all: Vec<Token> = if if_absent { context.client.get(&["tokens"]).await? } else { Vec::new() };
+            if let Some(there) = all.into_iter().find(|token| token.name == request.name) {
+                is_as_asked(&there, &request)?;
+                if context.json {
+                    present::show(&context, Some(true), &there, "", |_| String::new());
+                } else {
+                    // Not to stdout: what goes into a file from there is a token.
+                    let until = time(there.expires_at);
+                    eprintln!(
+                        "token {} ({}) is there, as asked for, and good until {until}; it was shown when it was made, and is not again",
+                        there.name,
+                        there.role.name()
+                    );
+                }
+                return Ok(());
+            }
             let made: CreatedToken = context.client.post(&["tokens"], &request).await?;
             // The token alone goes to stdout, so that it can go into a file from there.
-            context.show(&made, |made| format!("{}\n", made.secret));
+            present::show(&context, if_absent.then_some(false), &made, "", |made| {
+                format!("{}\n", made.secret)
+            });
             if !context.json {
                 let Token { name, role, expires_at, .. } = &made.token;
                 eprintln!(
@@ -55,6 +74,30 @@ pub(super) async fn token(context: Context, verb: TokenVerb) -> Result<(), Error
         }
     }
     Ok(())
+}
+
+/// Whether a token that is there is what was asked for. What was not asked for is not compared.
+fn is_as_asked(there: &Token, wanted: &CreateToken) -> Result<(), ErrorBody> {
+    let mut differences = Vec::new();
+    if there.expired {
+        differences.push(format!("it ended at {}", time(there.expires_at)));
+    }
+    if there.role != wanted.role {
+        differences.push(format!("its role is {}, and not {}", there.role.name(), wanted.role.name()));
+    }
+    let lasts = (there.expires_at - there.created_at).total(jiff::Unit::Second).unwrap_or_default();
+    // Moments are kept in whole seconds.
+    if let Some(valid) = wanted.valid_seconds.filter(|valid| (lasts - valid).abs() > 2.0) {
+        differences.push(format!("it was made for {}, and not for {}", duration(lasts), duration(valid)));
+    }
+    if differences.is_empty() {
+        return Ok(());
+    }
+    let name = &there.name;
+    let message =
+        format!("token {name} is there and differs: {}. Nothing was changed", differences.join("; "));
+    let hint = format!("farside token revoke {name}, then this again; or choose another name");
+    Err(ErrorBody::new(ErrorCode::Exists, message).hint(hint))
 }
 
 fn token_listing(tokens: &[Token]) -> String {

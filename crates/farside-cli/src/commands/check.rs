@@ -1,10 +1,10 @@
 //! `farside pool check`: reads a pool's file or device itself. No daemon is asked, but for the path of a pool that is
-//! given by name.
+//! given by name, and for what it serves where somebody has the file open.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use farside_api::{CheckFinding, CheckedVersion, ErrorBody, ErrorCode, Pool, PoolCheck, Severity};
+use farside_api::{CheckFinding, CheckedVersion, ErrorBody, ErrorCode, Pool, PoolCheck, PoolState, Severity};
 use farside_check::{CheckError, CheckOptions, Progress, Report};
 use farside_platform::{DeviceError, FileDevice};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -22,7 +22,16 @@ const LOCKED_AGAIN: Duration = Duration::from_millis(100);
 
 pub(super) async fn run(context: &Context, pool: &str, quick: bool) -> Result<(), Failed> {
     let path = locate(context, pool).await?;
-    let device = open(&path).await.map_err(|error| unopened(&path, error))?;
+    let device = match open(&path).await {
+        Ok(device) => device,
+        Err(error) => {
+            let pools = match error {
+                DeviceError::Locked { .. } => context.client.get(&["pools"]).await.unwrap_or_default(),
+                _ => Vec::new(),
+            };
+            return Err(served(&pools, &path).unwrap_or_else(|| unopened(&path, error)).into());
+        }
+    };
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
     if let Ok(style) = ProgressStyle::with_template(
         "{prefix} [{bar:30}] {bytes} / {total_bytes}  {bytes_per_sec}  ETA {eta}",
@@ -64,11 +73,24 @@ async fn open(path: &Path) -> Result<FileDevice, DeviceError> {
 
 /// A file or device as it is given; else a pool of the daemon.
 async fn locate(context: &Context, pool: &str) -> Result<PathBuf, ErrorBody> {
-    if pool.contains('/') || Path::new(pool).exists() {
+    // A directory here that is called as the pool is, is not what was meant.
+    if pool.contains('/') || (Path::new(pool).exists() && !Path::new(pool).is_dir()) {
         return Ok(PathBuf::from(pool));
     }
     let known: Result<Pool, ErrorBody> = context.client.get(&["pools", pool]).await;
-    known.map(|pool| PathBuf::from(pool.path)).map_err(|error| match error.code {
+    let known = known.and_then(|known| match known.path.starts_with("rbd:") {
+        true => Err(ErrorBody::new(
+            ErrorCode::Refused,
+            format!("pool {pool} is a pool of Ceph ({}), which verifies what it holds itself", known.path),
+        )
+        .hint("ceph health detail shows what Ceph has found")),
+        false => Ok(PathBuf::from(known.path)),
+    });
+    known.map_err(|error| match error.code {
+        ErrorCode::NotFound => {
+            ErrorBody::new(ErrorCode::NotFound, format!("{pool} is neither a file nor a pool of this site"))
+                .hint("give the pool's file or device, or its name; farside pool list shows both")
+        }
         ErrorCode::DaemonUnreachable => {
             let hint = format!(
                 "{pool} is not a file, and the daemon does not answer to say where that pool is: give the pool's file or device"
@@ -77,6 +99,23 @@ async fn locate(context: &Context, pool: &str) -> Result<PathBuf, ErrorBody> {
         }
         _ => error,
     })
+}
+
+/// That the daemon itself has it open, with what can be done instead; none if none of its pools is in this file.
+fn served(pools: &[Pool], path: &Path) -> Option<ErrorBody> {
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+    let wanted = real(path);
+    let is_it = |pool: &&Pool| {
+        matches!(pool.state, PoolState::Open | PoolState::ReadOnly) && real(Path::new(&pool.path)) == wanted
+    };
+    let Pool { name, path, .. } = pools.iter().find(is_it)?;
+    let message = format!(
+        "pool {name} is in use: the daemon serves it, and a check reads {path} while nobody does. Nothing was read or changed"
+    );
+    Some(ErrorBody::new(ErrorCode::Refused, message).hint(format!(
+        "farside pool scrub {name} reads and verifies everything while it serves. For a check instead: stop farsided, farside pool check \
+         {path}, start farsided again"
+    )))
 }
 
 fn unopened(path: &Path, error: DeviceError) -> ErrorBody {

@@ -10,6 +10,7 @@ use reqwest::Method;
 use serde::Serialize;
 
 use super::context::Context;
+use super::present;
 use crate::arguments::host::Host as Verb;
 use crate::arguments::names::VolumeName;
 use crate::confirm::{DestructiveRequest, Impact, carry_out};
@@ -23,7 +24,7 @@ const KEY: &str = "client-key.pem";
 
 pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
     match verb {
-        Verb::Add { name, directory } => add(&context, name, directory).await?,
+        Verb::Add { name, directory, if_absent } => add(&context, name, directory, if_absent).await?,
         Verb::List => {
             let hosts: Vec<Host> = context.client.get(&["hosts"]).await?;
             context.show(&hosts, |hosts| listing(hosts));
@@ -65,7 +66,21 @@ struct Shown {
     directory: Option<PathBuf>,
 }
 
-async fn add(context: &Context, name: String, directory: Option<PathBuf>) -> Result<(), ErrorBody> {
+async fn add(
+    context: &Context,
+    name: String,
+    directory: Option<PathBuf>,
+    if_absent: bool,
+) -> Result<(), ErrorBody> {
+    if if_absent {
+        let all: Vec<Host> = context.client.get(&["hosts"]).await?;
+        if let Some(there) = all.into_iter().find(|host| host.name == name) {
+            still_good(&there)?;
+            // Its files were carried away since, as they should be: what lies here says nothing.
+            present::show(context, Some(true), &there, &format!("host {name}"), |_| String::new());
+            return Ok(());
+        }
+    }
     let directory = directory.unwrap_or_else(|| PathBuf::from(&name));
     // First: where nothing can be written, no host is made.
     let prepared = Prepared::at(&directory).map_err(|error| cannot_write(&directory, &error))?;
@@ -88,7 +103,8 @@ async fn add(context: &Context, name: String, directory: Option<PathBuf>) -> Res
             return Err(ErrorBody { message: format!("{}; {after}", failed.message), ..failed });
         }
     };
-    context.show(&Shown { host: added.host, directory }, |shown| match &shown.directory {
+    let shown = Shown { host: added.host, directory };
+    present::show(context, if_absent.then_some(false), &shown, "", |shown| match &shown.directory {
         Some(directory) => format!(
             "host {} added; carry {CA_CERTIFICATE}, {CERTIFICATE} and {KEY} from {} to it, then delete them here.\nIt may open \
              nothing yet: farside host allow {} POOL/VOL\n",
@@ -96,9 +112,27 @@ async fn add(context: &Context, name: String, directory: Option<PathBuf>) -> Res
             directory.display(),
             shown.host.name
         ),
-        None => format!("host {} added: whoever has a certificate of your authority with this name\n", shown.host.name),
+        None => format!(
+            "host {} added: whoever has a certificate of your authority with this name\n",
+            shown.host.name
+        ),
     });
     Ok(())
+}
+
+/// One whose certificate has ended opens nothing, whatever it is called.
+fn still_good(there: &Host) -> Result<(), ErrorBody> {
+    let Some(ended) = there.expires_at.filter(|end| *end <= farside_api::Timestamp::now()) else {
+        return Ok(());
+    };
+    let Host { name, .. } = there;
+    let message = format!(
+        "host {name} is there and differs: its certificate ended at {}. Nothing was changed",
+        time(ended)
+    );
+    Err(ErrorBody::new(ErrorCode::Exists, message).hint(format!(
+        "farside host remove {name}, then this again for a new one; farside host status {name} shows its rights, which go with it"
+    )))
 }
 
 fn cannot_write(directory: &Path, error: &io::Error) -> ErrorBody {

@@ -50,11 +50,16 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
                 link: link.request(),
             };
             let mirror = create(&context, &source.peer, &request).await?;
+            if let Some(taken) = mirror.taken_over.filter(|_| !context.json) {
+                print(&answers::taken_over(&mirror, taken, no_reverse));
+                return Ok(());
+            }
             present::show(&context, there, &mirror, &format!("the mirror of {of}"), |m| {
                 let updates = m.schedule.as_ref().map(|s| format!(", updated {s}")).unwrap_or_default();
-                let next = format!("next: farside mirror initialize {}\n", m.name);
+                let next = answers::next(m);
                 let (resized, first_copy) = (answers::resized(m), answers::first_copy(m));
-                format!("{} mirrors {}{updates}\n{resized}{first_copy}{next}", m.name, m.source)
+                let chained = answers::chained_group(m);
+                format!("{} mirrors {}{updates}\n{resized}{first_copy}{chained}{next}", m.name, m.source)
             });
         }
         Verb::Import(import) => import::run(&context, import).await?,
@@ -231,8 +236,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
             let mirrors: Vec<Mirror> = context.client.get(&["mirrors"]).await?;
             let asked: Vec<String> = volumes.iter().map(ToString::to_string).collect();
             let most = max_lag.map(|most| most.as_secs_f64());
-            let found = check::judged(&mirrors, &asked, most)
-                .map_err(|wrong| ErrorBody::new(ErrorCode::Failed, wrong))?;
+            let found = check::judged(&mirrors, &asked, most)?;
             context.show(&serde_json::json!({ "message": found }), |_| format!("{found}\n"));
         }
         Verb::History { volume, levels } => {
@@ -520,15 +524,28 @@ fn advice_after_resync(follower: &Mirror) -> String {
     advice
 }
 
-/// What its former source keeps from now on is said there. Only that it was asked for here is known here.
+/// What its former source keeps from now on, and with whom it is updated, is said there. Only that it was asked for here is known here.
 fn advice_after_swap(before: &Mirror) -> Option<String> {
-    let retention = before.retention.as_ref()?;
     let (site, volume) = before.source.split_once(':')?;
-    Some(format!(
-        "{} may keep only its newest point now: the retention that {} had ({retention}) does not go along. At {site}: farside mirror set \
-         {volume} --keep {retention}\n",
-        before.source, before.name
-    ))
+    let keeps = before.retention.as_ref().map(|keep| {
+        ("keep only its newest point", format!("the retention ({keep})"), format!("--keep {keep}"))
+    });
+    let together = before
+        .group
+        .as_ref()
+        .map(|group| ("be in no group", format!("the group ({group})"), format!("--group {group}")));
+    let had: Vec<_> = keeps.into_iter().chain(together).collect();
+    let joined = |of: Vec<&str>, between: &str| of.join(between);
+    (!had.is_empty()).then(|| {
+        format!(
+            "{} may {} now: of {}, {} does not go along. At {site}: farside mirror set {volume} {}\n",
+            before.source,
+            joined(had.iter().map(|(may, ..)| *may).collect(), " and "),
+            before.name,
+            joined(had.iter().map(|(_, what, _)| what.as_str()).collect(), " and "),
+            joined(had.iter().map(|(.., option)| option.as_str()).collect(), " "),
+        )
+    })
 }
 
 fn outcome(operation: &Operation) -> String {
@@ -751,6 +768,7 @@ fn asker(by: RequestedBy) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use farside_api::TakenOver;
     use serde_json::json;
 
     use super::*;
@@ -778,6 +796,30 @@ mod tests {
     }
 
     #[test]
+    fn a_group_of_replicas_of_replicas_says_what_it_needs() {
+        let chained = json!({ "group": "shop", "source_follows": "west:r/v" });
+        let said = answers::chained_group(&mirror("destination", chained));
+        assert!(said.contains("north:p/v is a replica itself, of west:r/v"), "{said}");
+        assert!(said.contains("at north, farside mirror set p/v --group shop"), "{said}");
+        assert_eq!(answers::chained_group(&mirror("destination", json!({ "group": "shop" }))), "");
+    }
+
+    #[test]
+    fn what_comes_next_after_a_mirror_was_made_depends_on_what_was_there() {
+        let new = mirror("destination", json!({ "current_snapshot": null, "state": "uninitialized" }));
+        assert_eq!(answers::next(&new), "next: farside mirror initialize q/v\n");
+        let bare = answers::next(&mirror("destination", json!({})));
+        assert!(bare.contains("next: farside mirror set q/v --every TIME"), "{bare}");
+        let set = mirror("destination", json!({ "schedule": "every 10s" }));
+        let given = answers::taken_over(&set, TakenOver { reverse: true }, false);
+        assert!(given.contains("updated every 10s; its source's site may mirror it back"), "{given}");
+        assert!(given.ends_with("farside mirror update q/v brings that now\n"), "{given}");
+        let withheld = answers::taken_over(&set, TakenOver { reverse: false }, false);
+        assert!(withheld.contains("farside peer allow north q/v --reverse"), "{withheld}");
+        assert!(!answers::taken_over(&set, TakenOver { reverse: false }, true).contains("mirror it back"));
+    }
+
+    #[test]
     fn after_a_role_change_it_is_said_what_did_not_go_along() {
         let bare = advice_after_resync(&mirror("destination", json!({})));
         assert!(bare.contains("no schedule") && bare.contains("farside mirror set q/v --keep"), "{bare}");
@@ -785,6 +827,10 @@ mod tests {
         assert_eq!(advice_after_resync(&mirror("destination", set.clone())), "");
         let said = advice_after_swap(&mirror("destination", set)).unwrap();
         assert!(said.contains("At north: farside mirror set p/v --keep last=3"), "{said}");
+        let both = json!({ "retention": "last=3", "group": "shop" });
+        let said = advice_after_swap(&mirror("destination", both)).unwrap();
+        assert!(said.contains("keep only its newest point and be in no group"), "{said}");
+        assert!(said.contains("At north: farside mirror set p/v --keep last=3 --group shop\n"), "{said}");
         assert_eq!(advice_after_swap(&mirror("destination", json!({}))), None);
     }
 }

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use farside_api::{
-    CreatePool, ErrorBody, ErrorCode, GrowPool, ImportPool, Pool, PoolEngine, PoolRoom, PoolState,
-    ReopenPool, StagedContent, StartScrub,
+    CreatePool, ErrorBody, ErrorCode, GrowPool, ImportPool, Pool, PoolEngine, PoolFileSystem, PoolRoom,
+    PoolState, ReopenPool, StagedContent, StartScrub,
 };
 use reqwest::Method;
 
@@ -256,6 +256,18 @@ fn volumes(pool: &Pool) -> String {
     or_dash(pool.volumes, |n| format!("{n}{}", pool.volume_bytes.map(of).unwrap_or_default()))
 }
 
+/// That the file system below a pool's file has less left than the pool may take of it.
+fn below(pool: &Pool) -> String {
+    let Some(PoolFileSystem { free_bytes, may_take_bytes }) = pool.file_system else { return String::new() };
+    format!(
+        "\nthe file system of {} has {} free, and the pool may still take {} of it: once that file system is full, writes to the pool \
+         fail, whatever room the pool says it has. To mend it: make room there (df), or move the pool to a larger one\n",
+        pool.path,
+        size(free_bytes),
+        size(may_take_bytes)
+    )
+}
+
 fn status(pool: &Pool) -> String {
     let text = details(&[
         ("name", pool.name.clone()),
@@ -293,7 +305,8 @@ fn status(pool: &Pool) -> String {
             )
         }
     });
-    text + &lines.collect::<String>()
+    text + &below(pool)
+        + &lines.collect::<String>()
         + &quarantine::lines(&pool.name, pool.quarantined.as_deref())
         + &pool.scrub.as_ref().map(scrub::damage).unwrap_or_default()
 }

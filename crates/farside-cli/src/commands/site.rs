@@ -22,8 +22,8 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
         }
         Verb::Status => match context.client.get(&["site", "status"]).await {
             Ok(site) => site,
-            // Nobody leads: the daemons are shown all the same.
-            Err(error) if error.code == ErrorCode::DaemonUnreachable => {
+            // Nobody leads: the daemons are shown all the same. A script gets one document: why.
+            Err(error) if error.code == ErrorCode::DaemonUnreachable && !context.json => {
                 if let Ok(all) = context.client.get::<Vec<DaemonStatus>>(&["site", "daemons"]).await {
                     context.show(&all, |all| daemons(all));
                 }

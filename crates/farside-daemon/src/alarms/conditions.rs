@@ -56,6 +56,8 @@ pub(crate) struct Seen {
     pub(crate) overtaken: Vec<OvertakenSeen>,
     /// Timetables of snapshots of which the last went wrong: the volume, and why.
     pub(crate) failing_snapshots: Vec<(String, String)>,
+    /// Tokens and certificates.
+    pub(crate) ending: Vec<ending::EndingSeen>,
     /// The site meets nobody on purpose: what depends on peers stays as it is.
     pub(crate) is_isolated: bool,
 }
@@ -179,6 +181,8 @@ pub(crate) struct PeerSeen {
     pub(crate) name: String,
     /// There is a session, and the peer answers.
     pub(crate) answers: bool,
+    /// It has said that it does not know this site any more.
+    pub(crate) is_removed_there: bool,
     /// Why not.
     pub(crate) why: Option<String>,
     /// By how much its clock is ahead, as last measured in a session that lives.
@@ -225,7 +229,7 @@ impl Conditions {
             if seen.is_isolated {
                 found.unsure(OF_PEERS, &peer.name);
             } else {
-                self.peer(now, peer, limits, &mut found);
+                self.peer(now, peer, limits, has_replicas_of(&seen.mirrors, &peer.name), &mut found);
             }
         }
         // One alarm is about one thing, and the list has what runs next first.
@@ -235,6 +239,9 @@ impl Conditions {
         }
         for (volume, why) in &seen.failing_snapshots {
             of_failing_snapshots(volume, why, &mut found);
+        }
+        for ending::Told { subject, message, hint } in seen.ending.iter().filter_map(ending::told) {
+            found.holds(Kind::EndsSoon, &subject, message, hint);
         }
         found.0
     }
@@ -324,7 +331,14 @@ impl Conditions {
         }
     }
 
-    fn peer(&mut self, now: Duration, peer: &PeerSeen, limits: &Limits, found: &mut Found) {
+    fn peer(
+        &mut self,
+        now: Duration,
+        peer: &PeerSeen,
+        limits: &Limits,
+        has_replicas: bool,
+        found: &mut Found,
+    ) {
         let answered = self.answered.entry(peer.id).or_insert(now);
         if peer.answers {
             *answered = now;
@@ -337,10 +351,7 @@ impl Conditions {
                     Kind::PeerGone,
                     name,
                     format!("peer {name} has not answered for {}: {why}", roughly(silent.as_secs_f64())),
-                    format!(
-                        "is its farsided running, and does the link work (farside peer status {name})? Mirrors go on by themselves \
-                         when it is back. If the site is lost: farside mirror break makes its replicas here writable"
-                    ),
+                    gone_hint(peer, has_replicas),
                 );
             } else {
                 found.unsure(&[Kind::PeerGone], name);
@@ -364,6 +375,34 @@ impl Conditions {
                 if peer.answers && ahead.abs() <= CLOCK_RIGHT + peer.rtt_seconds.unwrap_or_default() => {}
             _ => found.unsure(&[Kind::ClockWrong], &peer.name),
         }
+    }
+}
+
+/// Whether a replica here follows a peer. One whose pool is not open may.
+fn has_replicas_of(mirrors: &[MirrorSeen], peer: &str) -> bool {
+    mirrors.iter().any(|mirror| match &mirror.driven {
+        None => true,
+        Some(driven) => driven.peer == peer && driven.state != State::BrokenOff,
+    })
+}
+
+/// What to do about a peer that does not answer. Nobody is told to break replicas off that there are none of.
+fn gone_hint(peer: &PeerSeen, has_replicas: bool) -> String {
+    let name = &peer.name;
+    let first = match peer.is_removed_there {
+        true => format!(
+            "the pairing was ended there. To go on: pair again (farside peer invite there, farside peer join here). If that is meant: \
+             farside peer remove {name}"
+        ),
+        false => format!(
+            "is its farsided running, and does the link work (farside peer status {name})? Mirrors go on by themselves when it is back"
+        ),
+    };
+    match has_replicas {
+        true => {
+            format!("{first}. If the site is lost: farside mirror break makes its replicas here writable")
+        }
+        false => first,
     }
 }
 
@@ -629,6 +668,8 @@ fn of_pool(name: &str, pool: &PoolKnown, found: &mut Found) {
         );
     }
 }
+
+pub(super) mod ending;
 
 #[cfg(test)]
 mod tests;

@@ -33,13 +33,15 @@ pub(crate) enum Kind {
     TwoOriginals,
     /// A timetable's snapshot was not taken, or not as it should be: its hook has failed, or an application may still be frozen.
     SnapshotsFailing,
+    /// A token or a certificate ends soon, or has ended.
+    EndsSoon,
     /// A person tries the ways on which alarms go out. Never in the book.
     Test,
 }
 
 impl Kind {
     /// Every kind that is raised by itself.
-    pub(crate) const ALL: [Kind; 14] = [
+    pub(crate) const ALL: [Kind; 15] = [
         Kind::ObjectiveBroken,
         Kind::ObjectiveAtRisk,
         Kind::NoProgress,
@@ -54,6 +56,7 @@ impl Kind {
         Kind::DestructiveDelayed,
         Kind::TwoOriginals,
         Kind::SnapshotsFailing,
+        Kind::EndsSoon,
     ];
 
     /// Its name in JSON, log, metrics and manual.
@@ -73,6 +76,7 @@ impl Kind {
             Kind::DestructiveDelayed => "destructive-delayed",
             Kind::TwoOriginals => "two-originals",
             Kind::SnapshotsFailing => "snapshots-failing",
+            Kind::EndsSoon => "ends-soon",
             Kind::Test => "test",
         }
     }
@@ -99,6 +103,7 @@ impl Kind {
             | Kind::PoolNearlyFull
             | Kind::DestructiveDelayed
             | Kind::SnapshotsFailing
+            | Kind::EndsSoon
             | Kind::Test => AlarmSeverity::Warning,
         }
     }

@@ -11,12 +11,14 @@ use farside_transfer::{Phase, Progress};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::TryRecvError;
 
+use super::conditions::ending::{Ending, EndingSeen};
 use super::conditions::{
     DrivenSeen, MirrorSeen, OvertakenSeen, PeerSeen, PoolKnown, PoolSeen, Seen, TransferSeen, due,
 };
 use super::history::{Histories, History, REPORTS_MAX};
 use super::kind::Kind;
 use super::last_good;
+use crate::convert;
 use crate::peers;
 use crate::site::Site;
 use crate::state::EndedTransfer;
@@ -53,8 +55,27 @@ pub(super) async fn look(
         delayed: site.delays.list(),
         overtaken: overtaken(site, &statuses),
         failing_snapshots: site.snapshot_schedules.failing(),
+        ending: ending(site, now),
         is_isolated: site.configuration.isolated,
     }
+}
+
+/// Tokens and certificates, and how long they are good.
+fn ending(site: &Site, now: Timestamp) -> Vec<EndingSeen> {
+    let now = convert::time(now);
+    let between =
+        |from: farside_api::Timestamp, to: farside_api::Timestamp| to.duration_since(from).as_secs_f64();
+    let tokens = site.access.tokens().into_iter().map(|token| EndingSeen {
+        left_seconds: between(now, token.expires_at),
+        what: Ending::Token { life_seconds: between(token.created_at, token.expires_at), name: token.name },
+    });
+    let api = site.api_certificate.as_ref().and_then(|certificate| certificate.ends_at());
+    let of = |what: Ending, at: Option<Timestamp>| {
+        at.map(|at| EndingSeen { what, left_seconds: between(now, convert::time(at)) })
+    };
+    let certificates =
+        [of(Ending::ApiCertificate, api), of(Ending::NbdCertificate, site.hosts.server_ends_at())];
+    tokens.chain(certificates.into_iter().flatten()).collect()
 }
 
 fn drain(ended: &mut broadcast::Receiver<EndedTransfer>) -> Vec<EndedTransfer> {
@@ -201,6 +222,7 @@ fn peer(peer: &PeerStatus) -> PeerSeen {
         id: peer.record.id,
         name: peer.record.name.clone(),
         answers: is_connected && peer.trouble.is_none(),
+        is_removed_there: peers::is_removed_there(peer),
         why: if is_connected { peer.trouble.clone() } else { peer.state.last_error.clone() },
         clock_ahead_seconds: peer.state.clock_ahead_seconds.filter(|_| is_connected),
         clocks_apart: peer.state.clocks_apart().filter(|_| is_connected),

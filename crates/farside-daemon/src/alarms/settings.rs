@@ -142,7 +142,9 @@ impl AlarmsConfig {
             Kind::PeerGone => (Duration::ZERO, Duration::ZERO),
             // It is so or not.
             // What went wrong is known at once, and that it is right only with the next snapshot.
-            Kind::DestructiveDelayed | Kind::SnapshotsFailing => (Duration::ZERO, Duration::ZERO),
+            Kind::DestructiveDelayed | Kind::SnapshotsFailing | Kind::EndsSoon => {
+                (Duration::ZERO, Duration::ZERO)
+            }
             // A person ends it.
             Kind::Ransomware => (Duration::ZERO, Duration::ZERO),
         };

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use farside_api::{self as api, ErrorBody, ErrorCode};
 use farside_engine::VolumeName;
-use farside_platform::Clock;
+use farside_platform::{Clock, Timestamp};
 use parking_lot::Mutex;
 use rustls::pki_types::CertificateDer;
 use tokio_util::sync::CancellationToken;
@@ -47,6 +47,8 @@ pub(crate) struct Hosts {
     state: State,
     pub(super) exports: Arc<Exports>,
     clock: Arc<dyn Clock>,
+    /// When the certificate ends that this server shows, where it is not the site's own.
+    server_ends_at: Mutex<Option<Timestamp>>,
     /// One change at a time.
     turn: tokio::sync::Mutex<()>,
 }
@@ -139,8 +141,18 @@ impl Hosts {
             state: state.clone(),
             exports,
             clock,
+            server_ends_at: Mutex::default(),
             turn: tokio::sync::Mutex::default(),
         })
+    }
+
+    /// When the certificate ends that hosts are shown, if it came from files and hosts may come.
+    pub(crate) fn server_ends_at(&self) -> Option<Timestamp> {
+        *self.server_ends_at.lock()
+    }
+
+    pub(super) fn note_server_end(&self, at: Option<Timestamp>) {
+        *self.server_ends_at.lock() = at;
     }
 
     /// The site's authority, made if there is none.

@@ -19,6 +19,7 @@ use super::authority::ServerCertificates;
 use super::book::{Admission, Hosts, Trust};
 use super::connection::HostConnection;
 use super::own::OwnFiles;
+use crate::certificate_end;
 use crate::metrics;
 
 /// The way in for hosts.
@@ -53,6 +54,7 @@ impl Door {
             }
             Trust::Own(files) => {
                 let own = OwnFiles::load(files, &provider)?;
+                hosts.note_server_end(own.server.cert.first().and_then(|der| certificate_end::of(der)));
                 (own.clients, Server::Own(Arc::new(SingleCertAndKey::from(own.server))))
             }
         };

@@ -5,6 +5,8 @@ use farside_api::{CreatePool, CreateVolume, ErrorBody, ErrorCode, Mirror, Pool, 
 use farside_mirror::{MirrorOptions, Relationship, Retention, Schedule};
 use farside_peer::PeerId;
 
+use crate::convert;
+
 /// What a request says of one property, and what that is.
 type Compared = (&'static str, String, String);
 
@@ -101,10 +103,17 @@ pub(super) fn mirror(
         let of = |group: &str| if group.is_empty() { "none".to_owned() } else { group.to_owned() };
         compared.push(("its group", of(group), of(there.group.as_deref().unwrap_or_default())));
     }
-    if let Some(options) = wanted.options
-        && *options != there.options
-    {
-        compared.push(("its use of the link", "as asked for".into(), "another".into()));
+    if let Some(options) = wanted.options {
+        let (wanted, there) = (convert::link(options), convert::link(&there.options));
+        let all = |text: &str| if text.is_empty() { "none of its own".to_owned() } else { text.to_owned() };
+        let window = |bytes: Option<u64>| bytes.map_or_else(|| "auto".to_owned(), |b| format!("{b} bytes"));
+        let priority = |is_low: bool| if is_low { "low" } else { "normal" }.to_owned();
+        compared.extend([
+            ("its throttle", wanted.throttle, there.throttle),
+            ("its window", window(wanted.window_bytes), window(there.window_bytes)),
+            ("its priority", priority(wanted.low_priority), priority(there.low_priority)),
+            ("its paths", all(&wanted.paths.join(" ")), all(&there.paths.join(" "))),
+        ]);
     }
     let name = &there.destination;
     let mut hint = format!("farside mirror set {name} changes all but the source");
@@ -167,6 +176,16 @@ mod tests {
         let refused = mirror(&there, &given, name_of).unwrap_err();
         assert!(refused.message.contains("way back is given, and not withheld"), "{}", refused.message);
         assert!(refused.hint.is_some_and(|hint| hint.contains("farside peer deny site1 q/v")));
+        let options = MirrorOptions {
+            throttle: "4MB/s".parse().unwrap(),
+            priority: farside_link::Priority::Low,
+            ..MirrorOptions::default()
+        };
+        let slow = WantedMirror { options: Some(&options), ..wanted() };
+        let said = mirror(&there, &slow, name_of).unwrap_err().message;
+        assert!(said.contains("its throttle is unlimited, and not 4MB/s"), "{said}");
+        assert!(said.contains("its priority is normal, and not low"), "{said}");
+        assert!(!said.contains("window") && !said.contains("paths"), "{said}");
         let other = WantedMirror { peer: PeerId([2; 32]), group: Some("shop"), ..wanted() };
         let refused = mirror(&there, &other, name_of).unwrap_err();
         assert_eq!(refused.code, ErrorCode::Exists);

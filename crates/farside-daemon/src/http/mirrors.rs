@@ -6,12 +6,13 @@ use axum::Json;
 use axum::extract::{Path, State};
 use farside_api::{
     CreateMirror, ErrorBody, ErrorCode, Mirror, MirrorDestination, MirrorState, Operation, OperationKind,
-    Plan, Resized, Role, SetMirror, SetMirrorLink, StartTransfer, TransferRecord, Uuid,
+    Plan, Resized, Role, SetMirror, SetMirrorLink, StartTransfer, TakenOver, TransferRecord, Uuid,
 };
 use farside_engine::VolumeName;
 use farside_link::{Priority, Window};
 use farside_mirror::{MirrorError, MirrorOptions, NewMirror, Relationship, Retention};
 use farside_peer::PeerId;
+use farside_transfer::protocol::convert::Place;
 use farside_transfer::protocol::group::NO_ONE_MOMENT;
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -163,7 +164,12 @@ async fn create(State(site): Shared, Body(request): Body<CreateMirror>) -> Answe
     )?;
     let retention = retention(request.retention.as_deref())?;
     let group = group(request.group)?;
+    // One whose settings went with the state database is there, and not as asked for: it is set as one that is made.
+    let found = site.mirrors.destination(&destination.pool);
+    let source = parse(source)?;
+    let is_taken_over = found.is_ok_and(|mirrors| mirrors.takes_over(peer, &source, &destination));
     if request.if_absent
+        && !is_taken_over
         && let Ok(there) = site.mirrors.mirror(&destination)
     {
         let there = there.status();
@@ -172,7 +178,7 @@ async fn create(State(site): Shared, Body(request): Body<CreateMirror>) -> Answe
             options.map(|link| options_after(there.relationship.options.clone(), Some(link))).transpose()?;
         let wanted = WantedMirror {
             peer,
-            source: parse(source)?.to_string(),
+            source: source.to_string(),
             schedule: schedule.as_ref(),
             retention: retention.as_ref(),
             group: group.as_ref().map(|group| group.as_deref().unwrap_or_default()),
@@ -192,7 +198,7 @@ async fn create(State(site): Shared, Body(request): Body<CreateMirror>) -> Answe
     check_group(&site, group.as_deref(), peer, &destination)?;
     let clients = site.exports.clients_of(&destination);
     let (connections, count) = clients.count();
-    if connections > 0 {
+    if connections > 0 && !is_taken_over {
         // Data under a mounted file system never changes by itself.
         let busy = format!("{count} to {destination}{}, which would become a replica", clients.named());
         return Err(ErrorBody::new(ErrorCode::Refused, busy)
@@ -203,7 +209,7 @@ async fn create(State(site): Shared, Body(request): Body<CreateMirror>) -> Answe
     let mirrors = site.mirrors.destination(&destination.pool)?;
     let wanted = NewMirror {
         peer,
-        source: parse(source)?,
+        source,
         destination: destination.clone(),
         schedule,
         options,
@@ -228,13 +234,17 @@ async fn create(State(site): Shared, Body(request): Body<CreateMirror>) -> Answe
         }
         other => other.into_error_body(),
     })?;
+    let follows = made.source_follows;
     let (made, first_copy_bytes, size_bytes) = (made.mirror, made.first_copy_bytes, made.size_bytes);
     let resized = before.map(|before| before.size_bytes).zip(size_bytes).filter(|(from, to)| from != to);
     let resized = resized.map(|(from_bytes, to_bytes)| Resized { from_bytes, to_bytes });
     tracing::info!(replica = %destination, source = request.source, "mirror created");
     let room_bytes = site.mirrors.staging_room(&destination).await;
     let document = site.mirrors.document(&made.status(), site.clock.now());
-    Ok(Json(Mirror { first_copy_bytes, room_bytes, resized, ..document }))
+    let reverse = site.rights.right(peer, &destination).is_some();
+    let taken_over = is_taken_over.then_some(TakenOver { reverse });
+    let source_follows = source_follows(&site, document.group.is_some(), follows.as_ref());
+    Ok(Json(Mirror { first_copy_bytes, room_bytes, resized, source_follows, taken_over, ..document }))
 }
 
 type OneMirror = Path<(String, String)>;
@@ -260,6 +270,7 @@ async fn set(
     )?;
     let retention = retention(request.retention.as_deref())?;
     let group = group(request.group)?;
+    let is_grouped = matches!(group, Some(Some(_)));
     let known = mirror.status().relationship;
     check_group(&site, group.as_ref().and_then(Option::as_deref), known.peer, &known.destination)?;
     let options = options_after(known.options.clone(), request.link)?;
@@ -276,7 +287,16 @@ async fn set(
     if let Some(group) = group.filter(|group| *group != known.group) {
         mirror.set_group(group).await?;
     }
-    Ok(Json(site.mirrors.document(&mirror.status(), site.clock.now())))
+    let status = mirror.status();
+    let follows = status.relationship.upstream.follows.first();
+    let source_follows = source_follows(&site, is_grouped, follows);
+    Ok(Json(Mirror { source_follows, ..site.mirrors.document(&status, site.clock.now()) }))
+}
+
+/// What the source of a mirror that was put into a group follows: its moment is not its own.
+fn source_follows(site: &Site, is_grouped: bool, follows: Option<&Place>) -> Option<String> {
+    let place = follows.filter(|_| is_grouped)?;
+    Some(format!("{}:{}", peers::name_of(&site.node, PeerId(place.site)), place.volume))
 }
 
 /// What a request says of retention.

@@ -608,6 +608,7 @@ fn source(held: api::MirrorDestination) -> api::Mirror {
         base_snapshot: held.base_snapshot,
         last_proven_at: None,
         schedule: None,
+        schedule_lost: false,
         throttle: None,
         link: None,
         transfer: None,
@@ -619,5 +620,7 @@ fn source(held: api::MirrorDestination) -> api::Mirror {
         first_copy_bytes: None,
         room_bytes: None,
         resized: None,
+        source_follows: None,
+        taken_over: None,
     }
 }

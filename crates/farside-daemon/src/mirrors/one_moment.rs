@@ -73,6 +73,7 @@ mod tests {
             state,
             why: None,
             is_for_swap: false,
+            is_swapping: false,
             stopped: None,
             session_why: None,
             current: shows.map(published),

@@ -4,6 +4,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use farside_api::PoolFileSystem;
 use farside_platform::{AtPath, FileDevice};
 use parking_lot::Mutex;
 
@@ -18,12 +19,22 @@ pub(super) struct Away {
 #[derive(Default)]
 pub(super) struct Watch {
     seen: Mutex<Option<Away>>,
+    below: Mutex<Option<PoolFileSystem>>,
     is_looking: AtomicBool,
 }
 
 impl Watch {
     pub(super) fn seen(&self) -> Option<Away> {
         self.seen.lock().clone()
+    }
+
+    /// The file system below, if it has less left than the pool may take.
+    pub(super) fn below(&self) -> Option<PoolFileSystem> {
+        *self.below.lock()
+    }
+
+    pub(super) fn note_below(&self, now: Option<PoolFileSystem>) {
+        *self.below.lock() = now;
     }
 
     /// Whether nobody is looking; who begins ends it.

@@ -1,11 +1,12 @@
 //! Looks where the paths of open pools lead, and how much room they have.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use farside_api::{ErrorBody, ErrorCode};
-use farside_platform::Found;
+use farside_api::{ErrorBody, ErrorCode, PoolFileSystem};
+use farside_platform::{Found, free_bytes_at};
 
 use super::away::{Away, away};
 use super::capacity::LOOK_AT_ROOM_EVERY;
@@ -53,7 +54,11 @@ impl Pools {
                 let found = Found::at(Path::new(&path));
                 if let Some(device) = device.upgrade() {
                     match found.and_then(|found| device.compared_with(&found)) {
-                        Ok(at_path) => of_thread.note(&name, &path, away(&path, &device, &at_path)),
+                        Ok(at_path) => {
+                            let away = away(&path, &device, &at_path);
+                            of_thread.note_below(below(Path::new(&path)).filter(|_| away.is_none()));
+                            of_thread.note(&name, &path, away);
+                        }
                         // Nobody knows then.
                         Err(error) => {
                             tracing::debug!(pool = name, "cannot look where its path leads: {error}")
@@ -103,11 +108,38 @@ impl Pools {
     }
 }
 
+/// The file system below a pool's file, if it has less left than the file may still take: a file takes its room as it fills.
+fn below(path: &Path) -> Option<PoolFileSystem> {
+    let file = path.metadata().ok().filter(std::fs::Metadata::is_file)?;
+    // Blocks of stat(2) have 512 bytes, whatever those of the file system have.
+    short_of(file.len(), file.blocks().saturating_mul(512), free_bytes_at(path)?)
+}
+
+fn short_of(size_bytes: u64, taken_bytes: u64, free_bytes: u64) -> Option<PoolFileSystem> {
+    let may_take_bytes = size_bytes.saturating_sub(taken_bytes);
+    (may_take_bytes > free_bytes).then_some(PoolFileSystem { free_bytes, may_take_bytes })
+}
+
 #[cfg(test)]
 mod tests {
     use farside_platform::{OsRandomness, SystemClock};
 
     use super::*;
+
+    #[test]
+    fn a_file_that_may_take_more_than_there_is_below_it_is_told() {
+        const GIB: u64 = 1 << 30;
+        assert_eq!(short_of(10 * GIB, GIB, 9 * GIB), None);
+        let told = PoolFileSystem { free_bytes: 2 * GIB, may_take_bytes: 9 * GIB };
+        assert_eq!(short_of(10 * GIB, GIB, 2 * GIB), Some(told));
+        assert_eq!(short_of(10 * GIB, 10 * GIB, 0), None, "it has all of it");
+        assert_eq!(short_of(10 * GIB, 11 * GIB, 0), None, "the file system's own metadata of it counts, too");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("thin");
+        std::fs::File::create(&path).unwrap().set_len(8 << 40).unwrap();
+        assert!(below(&path).is_some_and(|told| told.may_take_bytes > 7 << 40));
+        assert_eq!(below(directory.path()), None);
+    }
 
     #[test]
     fn a_pool_that_would_not_be_found_again_is_not_closed_to_be_opened_again() {

@@ -9,7 +9,7 @@ use farside_format::Fingerprint;
 use farside_peer::PeerId;
 use farside_platform::{Clock, Randomness};
 use farside_transfer::limits::HOPS_MAX;
-use farside_transfer::protocol::convert::Upstream;
+use farside_transfer::protocol::convert::{Place, Upstream};
 use farside_transfer::protocol::{Body, Describe, Description, Release, convert};
 use farside_transfer::report::TransferReport;
 use prost::Message;
@@ -66,6 +66,8 @@ pub struct MadeMirror {
     pub first_copy_bytes: Option<u64>,
     /// The size of its source, bytes, which its volume gets with the first copy; none if it was there, and is taken over.
     pub size_bytes: Option<u64>,
+    /// What its source follows itself, as far as it says so.
+    pub source_follows: Option<Place>,
 }
 
 /// A mirror that is wanted.
@@ -266,13 +268,20 @@ impl Destination {
             }
             found.set_schedule(schedule).await?;
             tracing::info!(%peer, volume = %destination, "took over the mirror that was found in the pool");
-            return Ok(MadeMirror { mirror: found, first_copy_bytes: None, size_bytes: None });
+            let source_follows = found.status().relationship.upstream.follows.first().cloned();
+            return Ok(MadeMirror {
+                mirror: found,
+                first_copy_bytes: None,
+                size_bytes: None,
+                source_follows,
+            });
         }
         let _reserved = ReservedSlot::take(self, &destination)?;
         let new_id = self.new_id();
         let (size_bytes, reverse, first_copy) =
             self.describe(new_id, peer, &source, &destination, link_wait).await?;
-        self.check_circle(new_id, peer, &source, &destination, link_wait).await?;
+        let source_follows =
+            self.check_circle(new_id, peer, &source, &destination, link_wait).await?.into_iter().next();
         let (engine, clock) = (self.parts.engine.clone(), self.parts.clock.clone());
         let (of, to) = (source.clone(), destination.clone());
         let wanted = move |id| ReplicaRecord {
@@ -307,7 +316,7 @@ impl Destination {
             tracing::info!(%peer, volume = %destination, "the way back is allowed on both sides");
         }
         let mirror = self.drive(relationship).await?;
-        Ok(MadeMirror { mirror, first_copy_bytes: first_copy, size_bytes: Some(size_bytes) })
+        Ok(MadeMirror { mirror, first_copy_bytes: first_copy, size_bytes: Some(size_bytes), source_follows })
     }
 
     /// Starts the mirror of a relationship that the store knows.
@@ -327,6 +336,12 @@ impl Destination {
             tracing::warn!(%volume, "a mirror into this volume was not made, and the volume stays: {error}. It is empty: farside \
                  mirror delete, then farside volume delete");
         }
+    }
+
+    /// Whether [`make`](Destination::make) would take over a mirror that is there: one that was found in the pool, and that nothing
+    /// is known of but what the pool has.
+    pub fn takes_over(&self, peer: PeerId, source: &VolumeName, destination: &VolumeName) -> bool {
+        self.found_in_pool(peer, source, destination).is_some()
     }
 
     /// The mirror of these very volumes, if it was found in the pool and its schedule is lost.
@@ -350,7 +365,8 @@ impl Destination {
     }
 
     /// Refuses a mirror of a volume that follows the replica-to-be itself, as far as those between can be asked: then none of them
-    /// would be an original, and no host could write anywhere. A source of an older version does not say what it follows.
+    /// would be an original, and no host could write anywhere. Answers what the source follows, the nearest first; a source of an
+    /// older version does not say it.
     async fn check_circle(
         &self,
         id: Uuid,
@@ -358,15 +374,15 @@ impl Destination {
         source: &VolumeName,
         destination: &VolumeName,
         link_wait: Duration,
-    ) -> Result<(), MirrorError> {
+    ) -> Result<Vec<Place>, MirrorError> {
         let links = &*self.parts.links;
-        let Some(own_id) = links.own_id() else { return Ok(()) };
+        let Some(own_id) = links.own_id() else { return Ok(Vec::new()) };
         // What the pool has as a replica goes on as it was: in the middle of a role change both sides may be one, for a moment.
         let (engine, at) = (self.parts.engine.clone(), destination.clone());
         let recorded =
             blocking(move || Ok::<_, EngineError>(engine.replica_record(&at).unwrap_or_default())).await?;
         if recorded.is_some() {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let describe = Describe {
             relationship: id.as_bytes().to_vec(),
@@ -375,14 +391,14 @@ impl Destination {
             hops: HOPS_MAX as u32,
         };
         let Some(answer) = ask_at_once(links, peer, Body::Describe(describe), link_wait).await? else {
-            return Ok(());
+            return Ok(Vec::new());
         };
         let description = Description::decode(answer)
             .map_err(|e| MirrorError::protocol(format!("malformed description: {e}")))?;
-        let Some(origin) = description.origin else { return Ok(()) };
+        let Some(origin) = description.origin else { return Ok(Vec::new()) };
         let follows = Upstream::from_message(&origin)?.follows;
         let itself = place(own_id, destination);
-        let Some(hops) = follows.iter().position(|place| *place == itself) else { return Ok(()) };
+        let Some(hops) = follows.iter().position(|place| *place == itself) else { return Ok(follows) };
         let name = |peer: PeerId, volume: &VolumeName| match links.name_of(peer) {
             Some(peer) => format!("{peer}:{volume}"),
             None => volume.to_string(),

@@ -581,6 +581,7 @@ impl Driver {
             why: self.every_why(),
             session_why: self.session_why.clone().filter(|why| self.why.as_ref() == Some(why)),
             is_for_swap: self.is_for_swap && self.state.work != Work::Idle,
+            is_swapping: self.is_swapping,
             stopped: self.stopped.clone().filter(|_| self.state.work != Work::BrokenOff),
             current: self.current.clone(),
             forecast: self.forecast(),

@@ -89,6 +89,7 @@ impl Mirror {
             source_heard_at: None,
             session_why: None,
             is_for_swap: false,
+            is_swapping: false,
             stopped: None,
         };
         let (status_tx, status) = watch::channel(status);

@@ -52,6 +52,7 @@ impl Driver {
             RoleChangeCommand::Finish { done } => {
                 self.is_swapping = self.is_outcome_unknown;
                 self.probe().await;
+                self.publish();
                 let _ = done.send(Ok(()));
             }
             RoleChangeCommand::Acknowledged { role_change, done } => {

@@ -64,6 +64,8 @@ pub struct MirrorStatus {
     pub session_why: Option<String>,
     /// The transfer that waits or runs is an update before a change of roles that a person has asked for.
     pub is_for_swap: bool,
+    /// A change of roles is being carried out by this process.
+    pub is_swapping: bool,
     /// What does not end by itself.
     pub stopped: Option<Stopped>,
     /// The version it shows; also the base of the next update.

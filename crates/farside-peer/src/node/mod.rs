@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farside_link::limits::{ADDRESS_MAX, CLOSE_TIMEOUT};
-use farside_link::{SocketOptions, Throttles, Transport, split_address};
+use farside_link::{PathSpec, SocketOptions, Throttles, Transport, split_address};
 use farside_platform::{Clock, Randomness};
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -245,6 +245,12 @@ impl Node {
     /// How the link to a peer goes; `None` without a session.
     pub fn link_stats(&self, peer: PeerId) -> Option<SessionStats> {
         self.inner.live(peer).map(|session| session.stats())
+    }
+
+    /// Paths that were dialled in the present session with a peer, and could not be at the last attempt, each with why not; those that
+    /// single streams have of their own among them. `None`: there is no session.
+    pub fn dial_troubles(&self, peer: PeerId) -> Option<Vec<(PathSpec, String)>> {
+        self.inner.live(peer).map(|session| session.dial_troubles())
     }
 
     /// Opens an invitation that is good once, for `valid`. A restart of the node withdraws it.

@@ -115,6 +115,12 @@ impl Session {
         }
     }
 
+    /// Paths that could not be dialled at the last attempt, and why.
+    pub(crate) fn dial_troubles(&self) -> Vec<(PathSpec, String)> {
+        let trouble = |numbered: Numbered| Some((numbered.path, numbered.trouble?));
+        self.lanes.numbered().into_iter().filter_map(trouble).collect()
+    }
+
     /// What keeps data from passing as it could, on the first path where that is so.
     pub(crate) fn hindrance(&self) -> Option<String> {
         let why = |numbered: Numbered| {

@@ -1,6 +1,6 @@
 //! What a command says of a mirror that it has changed: that, and no more. `mirror status` has the rest.
 
-use farside_api::{Mirror, MirrorLink, MirrorState, SetMirror, Throttle};
+use farside_api::{Mirror, MirrorLink, MirrorState, SetMirror, TakenOver, Throttle};
 
 use crate::commands::site::throttle;
 use crate::output::or_dash;
@@ -45,7 +45,19 @@ pub(super) fn set(mirror: &Mirror, request: &SetMirror) -> String {
     let until = until(mirror)
         .filter(|_| is_scheduled && mirror.schedule.is_some())
         .map(|until| format!("; that is kept, but {until}"));
-    format!("{}: {}{}\n", mirror.name, said.join("; "), until.unwrap_or_default())
+    format!("{}: {}{}\n", mirror.name, said.join("; "), until.unwrap_or_default()) + &chained_group(mirror)
+}
+
+/// What a group takes whose volumes are replicas at their source: it can take no moment there, only the one that they show.
+pub(super) fn chained_group(mirror: &Mirror) -> String {
+    let (Some(follows), Some(group)) = (&mirror.source_follows, &mirror.group) else { return String::new() };
+    let (site, volume) = mirror.source.split_once(':').unwrap_or(("its site", &mirror.source));
+    format!(
+        "{} is a replica itself, of {follows}: group {group} is updated only to a moment that its source volumes all show, so they \
+         have to be in one group there, too (at {site}, farside mirror set {volume} --group {group}), or all be originals. Updates \
+         are refused until then\n",
+        mirror.source
+    )
 }
 
 /// What has to happen before a mirror is updated at all, where something has.
@@ -63,6 +75,44 @@ fn until(mirror: &Mirror) -> Option<String> {
         }
         _ => None,
     }
+}
+
+/// What comes after a mirror was made.
+pub(super) fn next(mirror: &Mirror) -> String {
+    let Mirror { name, .. } = mirror;
+    match (&mirror.current_snapshot, &mirror.schedule) {
+        (None, _) => format!("next: farside mirror initialize {name}\n"),
+        (Some(_), Some(_)) => format!(
+            "it holds a copy, and only what is new comes; farside mirror update {name} brings that now\n"
+        ),
+        (Some(_), None) => format!(
+            "it holds a copy, and only what is new comes. next: farside mirror set {name} --every TIME, or farside mirror update \
+             {name} each time\n"
+        ),
+    }
+}
+
+/// One that was found in its pool: what was asked for is set, whatever it was before.
+pub(super) fn taken_over(mirror: &Mirror, taken: TakenOver, is_reverse_unwanted: bool) -> String {
+    let Mirror { name, source, .. } = mirror;
+    let peer = source.split(':').next().unwrap_or_default();
+    let updated = match &mirror.schedule {
+        Some(schedule) => format!("updated {schedule}"),
+        None => "updated only when you ask".to_owned(),
+    };
+    let back = match taken.reverse {
+        true => "; its source's site may mirror it back".to_owned(),
+        false if is_reverse_unwanted => String::new(),
+        false => format!(
+            "\nits source's site may not mirror it back, and has not allowed that itself: for the way back, farside peer allow {peer} \
+             {name} --reverse, and there farside peer allow of {source} with --reverse"
+        ),
+    };
+    format!(
+        "{name} was found in its pool, and what a lost state database had of it is set anew: it mirrors {source} again, \
+         {updated}{back}\n{}",
+        next(mirror)
+    )
 }
 
 /// What the first copy brings, and whether there is room for it.

@@ -1,6 +1,6 @@
 //! `farside mirror check`: whether replicas are as near as they should be, for cron and health checks. Pure.
 
-use farside_api::{Mirror, MirrorState, MirrorStopped, Role};
+use farside_api::{ErrorBody, ErrorCode, Mirror, MirrorState, MirrorStopped, Role};
 
 use crate::quantities::{duration, parse_duration};
 
@@ -11,8 +11,9 @@ const LATE_LEAST: f64 = 300.0;
 /// Without an interval: a day, and two hours for an update at night that takes longer.
 const LATE_WITHOUT_INTERVAL: f64 = 26.0 * 3600.0;
 
-/// One line of what is wrong, or `Ok` with one that says how late the latest is.
-pub(super) fn judged(mirrors: &[Mirror], asked: &[String], most: Option<f64>) -> Result<String, String> {
+/// One line of what is wrong, or `Ok` with one that says how late the latest is. Where all that is wrong is a name, that is another
+/// failure: whoever watches must not take a slip in his crontab for a late replica.
+pub(super) fn judged(mirrors: &[Mirror], asked: &[String], most: Option<f64>) -> Result<String, ErrorBody> {
     let of_volume = |name: &String| mirrors.iter().filter(|m| m.name == *name).collect::<Vec<_>>();
     let mut names: Vec<String> =
         if asked.is_empty() { mirrors.iter().map(|m| m.name.clone()).collect() } else { asked.to_vec() };
@@ -22,11 +23,12 @@ pub(super) fn judged(mirrors: &[Mirror], asked: &[String], most: Option<f64>) ->
     let mut heard: Option<(f64, String)> = None;
     // What stands in the way of those that are near enough.
     let mut yet = Vec::new();
-    let (mut wrong, mut judged, mut sources) = (Vec::new(), 0, 0);
+    let (mut wrong, mut unknown) = (Vec::new(), Vec::new());
+    let (mut judged, mut sources) = (0, 0);
     for name in names {
         let rows = of_volume(&name);
         if rows.is_empty() {
-            wrong.push(format!("{name} is in no mirror"));
+            unknown.push(format!("{name} is in no mirror"));
             continue;
         }
         if let Some(row) = rows.iter().find(|m| m.overtaken.is_some()) {
@@ -78,8 +80,14 @@ pub(super) fn judged(mirrors: &[Mirror], asked: &[String], most: Option<f64>) ->
             }
         }
     }
-    if !wrong.is_empty() {
-        return Err(wrong.join("; "));
+    let code = if wrong.is_empty() { ErrorCode::NotFound } else { ErrorCode::Failed };
+    let all_wrong: Vec<String> = wrong.into_iter().chain(unknown).collect();
+    if !all_wrong.is_empty() {
+        let error = ErrorBody::new(code, all_wrong.join("; "));
+        return Err(match code {
+            ErrorCode::NotFound => error.hint("farside mirror status shows what is there"),
+            _ => error,
+        });
     }
     match latest {
         Some((lag, name)) => Ok(format!(
@@ -97,7 +105,7 @@ pub(super) fn judged(mirrors: &[Mirror], asked: &[String], most: Option<f64>) ->
                 None => ": how late they are is known there".to_owned(),
             }
         )),
-        None => Err(String::from("nothing here is mirrored")),
+        None => Err(ErrorBody::new(ErrorCode::Failed, "nothing here is mirrored")),
     }
 }
 
@@ -136,6 +144,14 @@ fn late(mirror: &Mirror, most: Option<f64>) -> Result<f64, String> {
     if let Some(why) = is_cut_off(mirror) {
         let behind = mirror.lag_seconds.map(|lag| format!("is {} behind, and ", duration(lag)));
         return Err(format!("{}gets nothing any more: {why}", behind.unwrap_or_default()));
+    }
+    // Near by chance, if at all: nothing asks for the next update.
+    if mirror.schedule_lost {
+        return Err(format!(
+            "is updated only when somebody asks: its schedule went with a state database that was lost. To set it: farside mirror set \
+             {} --every TIME",
+            mirror.name
+        ));
     }
     let Some(lag) = mirror.lag_seconds else { return Err(format!("does not know how late it is{because}")) };
     let most = most.unwrap_or_else(|| most_of(mirror));
@@ -179,7 +195,7 @@ mod tests {
     }
 
     fn check(mirrors: &[Mirror]) -> Result<String, String> {
-        judged(mirrors, &[], None)
+        judged(mirrors, &[], None).map_err(|error| error.message)
     }
 
     #[test]
@@ -218,12 +234,23 @@ mod tests {
             assert!(said.contains(word), "{said}");
         }
         assert!(check(&[mirror("q/a", json!({ "lag_seconds": null }))]).is_err());
+        let lost = mirror("q/a", json!({ "schedule": null, "schedule_lost": true }));
+        assert!(check(&[lost]).unwrap_err().contains("its schedule went with a state database"));
         assert_eq!(check(&[]).unwrap_err(), "nothing here is mirrored");
-        assert_eq!(judged(&[], &["q/x".into()], None).unwrap_err(), "q/x is in no mirror");
         let overtaken = json!({ "role": "source", "destination": "south:q/a", "lag_seconds": null, "overtaken": {
             "since": "2026-11-21T21:00:00Z", "reported_at": "2026-11-21T21:00:01Z", "snapshot": null, "diverged_bytes": null,
             "diverged_blocks": null, "fenced": true } });
         assert!(check(&[mirror("p/a", overtaken)]).unwrap_err().contains("overtaken"));
+    }
+
+    #[test]
+    fn a_name_that_is_in_no_mirror_is_not_found_and_hides_nothing() {
+        let asked = ["q/x".to_owned(), "q/a".to_owned()];
+        let unknown = judged(&[mirror("q/a", json!({}))], &asked, None).unwrap_err();
+        assert_eq!((unknown.code, unknown.message.as_str()), (ErrorCode::NotFound, "q/x is in no mirror"));
+        let late = judged(&[mirror("q/a", json!({ "state": "quiesced" }))], &asked, None).unwrap_err();
+        assert_eq!(late.code, ErrorCode::Failed);
+        assert!(late.message.contains("q/a is quiesced") && late.message.ends_with("; q/x is in no mirror"));
     }
 
     #[test]

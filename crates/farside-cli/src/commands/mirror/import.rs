@@ -108,7 +108,7 @@ pub(super) async fn run(context: &Context, import: Import) -> Result<(), ErrorBo
             format!("{} names no mirror", import.file.display()),
         ));
     }
-    let mut failed = 0;
+    let mut failed: Vec<ErrorCode> = Vec::new();
     let here = Here::look(context).await?;
     for line in &mut lines {
         let Some(request) = &line.mirror else { continue };
@@ -125,22 +125,28 @@ pub(super) async fn run(context: &Context, import: Import) -> Result<(), ErrorBo
             let made = context.client.post::<Mirror>(&["mirrors"], &request).await;
             line.made = Some(made.is_ok());
             if let Err(error) = made {
-                failed += 1;
+                failed.push(error.code);
                 line.notes.push(error.message);
             }
         }
     }
     let left_out = lines.iter().filter(|line| line.mirror.is_none()).count();
     context.show(&lines, |lines| show(lines, import.plan));
-    match failed {
+    match failed.len() {
         0 if import.plan || left_out == 0 => Ok(()),
         0 => Err(ErrorBody::new(
             ErrorCode::Failed,
             format!("{left_out} lines became no mirror; the notes say why"),
         )),
-        _ => Err(ErrorBody::new(
+        // Another failure than what could not be made: a script need not try that again.
+        differing if failed.iter().all(|code| *code == ErrorCode::Exists) => Err(ErrorBody::new(
+            ErrorCode::Exists,
+            format!("{differing} mirrors are there and differ; the notes say in what. They were not changed"),
+        )
+        .hint("farside mirror set changes what is there")),
+        count => Err(ErrorBody::new(
             ErrorCode::Failed,
-            format!("{failed} mirrors could not be made; the notes say why"),
+            format!("{count} mirrors could not be made; the notes say why"),
         )
         .hint("lines that became a mirror are done; the same command makes the others")),
     }
@@ -457,6 +463,7 @@ mod tests {
 
     fn import() -> Import {
         Import {
+            if_absent: false,
             file: "snapmirror.conf".into(),
             source_pool: "tank".into(),
             pool: "vault".into(),

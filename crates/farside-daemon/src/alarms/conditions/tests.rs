@@ -31,6 +31,7 @@ fn peer() -> PeerSeen {
         id: PeerId([7; 32]),
         name: "north".into(),
         answers: true,
+        is_removed_there: false,
         why: None,
         clock_ahead_seconds: Some(0.01),
         clocks_apart: None,
@@ -209,6 +210,44 @@ fn a_peer_is_gone_after_a_while_and_a_restart_does_not_shorten_it() {
     // A removed one is forgotten.
     assert_eq!(conditions.look(Duration::from_secs(10_000), &Seen::default(), &LIMITS), []);
     assert!(conditions.answered.is_empty());
+}
+
+#[test]
+fn what_to_do_about_a_peer_that_is_gone_depends_on_what_is_here() {
+    let hint = |driven: Vec<Option<DrivenSeen>>, is_removed_there| {
+        let gone = PeerSeen { answers: false, is_removed_there, ..peer() };
+        let mirrors = driven.into_iter().map(|driven| MirrorSeen { name: "q/v".into(), driven }).collect();
+        let seen = Seen { mirrors, peers: vec![gone], ..Seen::default() };
+        let mut conditions = Conditions::default();
+        conditions.look(Duration::ZERO, &seen, &LIMITS);
+        let found = conditions.look(Duration::from_secs(300), &seen, &LIMITS);
+        let of_peer = found.into_iter().find_map(|finding| match finding.verdict {
+            Verdict::Holds { hint, .. } if finding.kind == Kind::PeerGone => Some(hint),
+            _ => None,
+        });
+        of_peer.unwrap()
+    };
+    let breaks = |text: &str| text.contains("farside mirror break makes its replicas here writable");
+    assert!(breaks(&hint(vec![Some(mirror())], false)));
+    assert!(breaks(&hint(vec![None], false)), "it may be one of its");
+    assert!(!breaks(&hint(vec![], false)));
+    let other = DrivenSeen { peer: "west".into(), ..mirror() };
+    let broken = DrivenSeen { state: State::BrokenOff, ..mirror() };
+    assert!(!breaks(&hint(vec![Some(other), Some(broken)], false)));
+    let removed = hint(vec![], true);
+    assert!(
+        removed.contains("farside peer invite there") && !removed.contains("farsided running"),
+        "{removed}"
+    );
+}
+
+#[test]
+fn what_ends_soon_is_an_alarm_of_its_own() {
+    let what = ending::Ending::Token { name: "watch".into(), life_seconds: 90.0 * 86_400.0 };
+    let ending = vec![ending::EndingSeen { what, left_seconds: 86_400.0 }];
+    let found = Conditions::default().look(Duration::ZERO, &Seen { ending, ..Seen::default() }, &LIMITS);
+    assert_eq!(found.len(), 1);
+    assert_eq!((found[0].kind, found[0].subject.as_str()), (Kind::EndsSoon, "token watch"));
 }
 
 #[test]
