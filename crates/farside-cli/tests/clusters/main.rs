@@ -7,6 +7,7 @@ mod daemons;
 mod faults;
 mod keeper;
 mod matrix;
+mod soak;
 #[path = "../support/mod.rs"]
 mod support;
 mod thin;

@@ -65,6 +65,30 @@ impl DatabaseServer {
         format!("postgres://farside@localhost/{database}?host={}", self.path().display())
     }
 
+    /// Says something to a database of it, beside farside; what it answers, columns with a bar between them.
+    #[track_caller]
+    pub fn sql(&self, database: &str, sql: &str) -> String {
+        let mut psql = Command::new("psql");
+        psql.args([
+            "-X",
+            "-q",
+            "-A",
+            "-t",
+            "-v",
+            "ON_ERROR_STOP=1",
+            "-U",
+            "farside",
+            "-d",
+            database,
+            "-c",
+            sql,
+        ]);
+        psql.arg("-h").arg(self.path()).env("PGPASSWORD", PASSWORD);
+        let done = psql.output().unwrap();
+        assert!(done.status.success(), "{sql}: {}", text(&done.stderr));
+        text(&done.stdout)
+    }
+
     /// Ends it at once, as a power failure does.
     pub fn crash(&self) {
         self.run("pg_ctl", &["-m", "immediate", "-w", "stop"], "");
