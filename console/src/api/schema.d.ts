@@ -1298,6 +1298,108 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/site/daemons": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The daemons of this site; one that stands by answers that itself. */
+        get: operations["site_daemons_list"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/site/daemons/{daemon}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** Takes a daemon off the list that is gone, or drained and does not lead. */
+        delete: operations["site_daemons_remove"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/site/daemons/{daemon}/drain": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Has a daemon hand its work over: for an upgrade of its machine, say. It answers on. */
+        post: operations["site_daemons_drain"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/site/daemons/{daemon}/undrain": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Has it be one that may lead again. */
+        post: operations["site_daemons_undrain"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/site/invitations": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Invites a further daemon. The code opens the site's key, for whoever has the database as well. */
+        post: operations["site_invitations_invite"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/site/join": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Makes this daemon, which has no peers and pools yet, one of a site, from its next start on. */
+        post: operations["site_join"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/site/move-state": {
         parameters: {
             query?: never;
@@ -2576,6 +2678,54 @@ export interface components {
              */
             secret: string;
         };
+        /** @description An invitation for a further daemon of the site. Good once. */
+        DaemonInvited: {
+            /**
+             * Format: password
+             * @description What the new daemon is told: whoever has it and the database has the site's key.
+             */
+            code: string;
+            /** @description The site's database, without a password. */
+            database: string;
+            /**
+             * Format: uint64
+             * @description Seconds that it is good for.
+             */
+            ttl_seconds: number;
+        };
+        /**
+         * @description How a daemon of the site is.
+         * @enum {string}
+         */
+        DaemonState: "active" | "draining" | "gone";
+        /** @description A daemon of the site. */
+        DaemonStatus: {
+            /** @description Where the other daemons reach its API; null: nowhere. */
+            address?: string | null;
+            /**
+             * Format: date-time
+             * @description When it was last seen, by the database's clock; null: never.
+             */
+            last_seen_at?: string | null;
+            /** @description It does the site's work; the others answer and stand by. */
+            leads: boolean;
+            /**
+             * Format: uint64
+             * @description Replicas whose mirrors it drives.
+             */
+            mirrors: number;
+            /** @description What it is called. */
+            name: string;
+            /** @description How it is. */
+            state: components["schemas"]["DaemonState"];
+            /**
+             * Format: uint64
+             * @description Transfers under way there.
+             */
+            transfers: number;
+            /** @description Its version of farside. */
+            version: string;
+        };
         /** @description `GET /volumes/POOL/VOL/dedup`; `GET /dedups`: of each volume that has, or had, deduplication. */
         Dedup: {
             /**
@@ -2966,6 +3116,14 @@ export interface components {
             /** @description What it is called in lists; says nothing of the code. */
             id?: string;
         };
+        /** @description `POST /site/invitations`: invites a further daemon. */
+        InviteDaemon: {
+            /**
+             * Format: uint64
+             * @description How long the invitation is good; an hour if it is left out, a day at most.
+             */
+            ttl_seconds?: number | null;
+        };
         /** @description `POST /peers`: pairs with a site that has invited us. */
         JoinPeer: {
             /** @description `HOST:PORT`. */
@@ -2977,6 +3135,21 @@ export interface components {
             code: string;
             /** @description What the peer shall be called here; its own name if absent. */
             name?: string | null;
+        };
+        /** @description `POST /site/join`: makes this daemon, which has no peers and pools yet, one of a site. */
+        JoinSite: {
+            /**
+             * Format: password
+             * @description The code that `farside site invite` has printed.
+             */
+            code: string;
+            /** @description The site's database: `postgres://USER@HOST[:PORT]/DB`. */
+            database: string;
+            /**
+             * Format: password
+             * @description The password there; without one the daemon asks the file that its `PGPASSFILE` names.
+             */
+            password?: string | null;
         };
         /**
          * @description Why a snapshot is kept for a mirror at its source.
@@ -3121,6 +3294,8 @@ export interface components {
              */
             objective_seconds?: number | null;
             overtaken?: components["schemas"]["Overtaken"] | null;
+            /** @description The daemon of this site that drives it, where the site's state is in PostgreSQL; null where there is one daemon. */
+            owner?: string | null;
             /**
              * Format: uint64
              * @description Its place among the transfers that wait for their turn, the next is 1; null if it does not wait.
@@ -3138,8 +3313,12 @@ export interface components {
             room_bytes?: number | null;
             /** @description `every 10s`, `rpo 30s`, or a timetable; null if updates are only asked for. */
             schedule?: string | null;
+            /** @description It had one, perhaps, and that was lost with the state database: the mirror was found in its pool. */
+            schedule_lost?: boolean;
             /** @description The original: `PEER:POOL/VOL` at the destination, `POOL/VOL` at the source. */
             source: string;
+            /** @description In the answer to what puts it into a group: what its source follows itself, `PEER:POOL/VOL`. */
+            source_follows?: string | null;
             source_heard?: components["schemas"]["SourceHeard"] | null;
             /**
              * Format: date-time
@@ -3150,6 +3329,7 @@ export interface components {
             /** @description Its state. */
             state: components["schemas"]["MirrorState"];
             stopped?: components["schemas"]["MirrorStopped"] | null;
+            taken_over?: components["schemas"]["TakenOver"] | null;
             /**
              * Format: uint64
              * @description Bytes per second, the limit of this mirror at this moment; null if it has none of its own.
@@ -3472,6 +3652,8 @@ export interface components {
              */
             objective_seconds?: number | null;
             overtaken?: components["schemas"]["Overtaken"] | null;
+            /** @description The daemon of this site that drives it, where the site's state is in PostgreSQL; null where there is one daemon. */
+            owner?: string | null;
             /**
              * Format: uint64
              * @description Its place among the transfers that wait for their turn, the next is 1; null if it does not wait.
@@ -3489,8 +3671,12 @@ export interface components {
             room_bytes?: number | null;
             /** @description `every 10s`, `rpo 30s`, or a timetable; null if updates are only asked for. */
             schedule?: string | null;
+            /** @description It had one, perhaps, and that was lost with the state database: the mirror was found in its pool. */
+            schedule_lost?: boolean;
             /** @description The original: `PEER:POOL/VOL` at the destination, `POOL/VOL` at the source. */
             source: string;
+            /** @description In the answer to what puts it into a group: what its source follows itself, `PEER:POOL/VOL`. */
+            source_follows?: string | null;
             source_heard?: components["schemas"]["SourceHeard"] | null;
             /**
              * Format: date-time
@@ -3501,6 +3687,7 @@ export interface components {
             /** @description Its state. */
             state: components["schemas"]["MirrorState"];
             stopped?: components["schemas"]["MirrorStopped"] | null;
+            taken_over?: components["schemas"]["TakenOver"] | null;
             /**
              * Format: uint64
              * @description Bytes per second, the limit of this mirror at this moment; null if it has none of its own.
@@ -3629,6 +3816,7 @@ export interface components {
             engine?: components["schemas"]["PoolEngine"];
             /** @description Why not; of a pool that serves, what is wrong with it all the same. */
             error?: string | null;
+            file_system?: components["schemas"]["PoolFileSystem"] | null;
             /**
              * Format: uint64
              * @description Bytes that hosts can still write.
@@ -4239,6 +4427,7 @@ export interface components {
             engine?: components["schemas"]["PoolEngine"];
             /** @description Why not; of a pool that serves, what is wrong with it all the same. */
             error?: string | null;
+            file_system?: components["schemas"]["PoolFileSystem"] | null;
             /**
              * Format: uint64
              * @description Bytes that hosts can still write.
@@ -4323,6 +4512,19 @@ export interface components {
          * @enum {string}
          */
         PoolEngine: "embedded" | "rbd";
+        /** @description The file system below a pool's file that has less left than the file may still take. */
+        PoolFileSystem: {
+            /**
+             * Format: uint64
+             * @description Bytes that it has left.
+             */
+            free_bytes: number;
+            /**
+             * Format: uint64
+             * @description Bytes that the file may still take of it.
+             */
+            may_take_bytes: number;
+        };
         /**
          * @description How much of a pool is left for hosts.
          * @enum {string}
@@ -4796,6 +4998,15 @@ export interface components {
             /** @description The version of farside. */
             version: string;
         };
+        /** @description That this daemon is one of the site's from its next start on. */
+        SiteJoined: {
+            /** @description What it is called among the site's daemons. */
+            daemon: string;
+            /** @description What `database` in `farside.toml` is to be. */
+            database: string;
+            /** @description The site's identity. */
+            site_id: string;
+        };
         /** @description A site, as it is or was seen last. */
         SiteSeen: {
             /** @description Its identity: SHA-256 of its key, 64 hexadecimal digits. */
@@ -4823,6 +5034,8 @@ export interface components {
         SiteSeenState: "here" | "seen" | "closed" | "away";
         /** @description `GET /site/status`. */
         SiteStatus: {
+            /** @description The daemons of the site, if its state is in PostgreSQL; empty where it is in a file: there is one. */
+            daemons?: components["schemas"]["DaemonStatus"][];
             held_back?: components["schemas"]["HeldBack"] | null;
             /** @description How far hosts go before transfers: `high`, `fair` or `off`. */
             host_precedence?: string;
@@ -5067,6 +5280,11 @@ export interface components {
          * @enum {string}
          */
         TakenBy: "timetable" | "rescue" | "mirror";
+        /** @description A mirror that was found in its pool is set anew. */
+        TakenOver: {
+            /** @description Its source's site may mirror the volume back. */
+            reverse: boolean;
+        };
         /** @description A limit as it is set, and as it holds now. */
         Throttle: {
             /**
@@ -8501,6 +8719,194 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Site"];
+                };
+            };
+            /** @description It failed. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorDocument"];
+                };
+            };
+        };
+    };
+    site_daemons_list: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description It is done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DaemonStatus"][];
+                };
+            };
+            /** @description It failed. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorDocument"];
+                };
+            };
+        };
+    };
+    site_daemons_remove: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                daemon: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description It is done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DaemonStatus"][];
+                };
+            };
+            /** @description It failed. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorDocument"];
+                };
+            };
+        };
+    };
+    site_daemons_drain: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                daemon: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description It is done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DaemonStatus"][];
+                };
+            };
+            /** @description It failed. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorDocument"];
+                };
+            };
+        };
+    };
+    site_daemons_undrain: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                daemon: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description It is done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DaemonStatus"][];
+                };
+            };
+            /** @description It failed. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorDocument"];
+                };
+            };
+        };
+    };
+    site_invitations_invite: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["InviteDaemon"];
+            };
+        };
+        responses: {
+            /** @description It is done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DaemonInvited"];
+                };
+            };
+            /** @description It failed. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorDocument"];
+                };
+            };
+        };
+    };
+    site_join: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["JoinSite"];
+            };
+        };
+        responses: {
+            /** @description It is done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SiteJoined"];
                 };
             };
             /** @description It failed. */
