@@ -20,6 +20,8 @@ use crate::state::{State, StateError};
 const TRIED_EVERY: Duration = Duration::from_secs(10);
 /// How long the start waits for clusters. Those that take longer follow by themselves, and hold up nobody.
 const CONNECTED_WITHIN: Duration = Duration::from_secs(10);
+/// The same of a daemon that follows another: the site answers nobody meanwhile.
+const FOLLOWED_WITHIN: Duration = Duration::from_secs(2);
 
 /// Notes which there are, before anybody asks. Nothing is connected yet; those of an isolated site never are: a cluster is the same one
 /// wherever the copy runs, and its images are the original's.
@@ -57,10 +59,12 @@ pub(crate) async fn begin_connecting(site: &Arc<Site>, tasks: &TaskTracker, stop
             _ = is_tried.await;
         }
     };
-    if timeout(CONNECTED_WITHIN, all).await.is_err() {
+    let follows = site.keeper.as_ref().is_some_and(|keeper| keeper.others() > 0);
+    let within = if follows { FOLLOWED_WITHIN } else { CONNECTED_WITHIN };
+    if timeout(within, all).await.is_err() {
         tracing::warn!(
-            "a cluster has not answered for {} s. The start goes on without its pools; farside pool list shows them",
-            CONNECTED_WITHIN.as_secs()
+            "a pool of Ceph is not connected after {} s. The start goes on without it; farside pool list shows it",
+            within.as_secs()
         );
     }
 }

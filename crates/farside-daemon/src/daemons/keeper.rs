@@ -22,6 +22,10 @@ use crate::state::{Card, Desk, Leading, Renewal};
 
 /// How often the thread looks.
 const WATCHED_EVERY: Duration = Duration::from_millis(100);
+/// A process whose threads did not run for so long was stopped, or its machine was.
+const STOOD_STILL: Duration = Duration::from_secs(1);
+/// How long it may take to renew after that, before it stops its work.
+const WOKEN_WITHIN: Duration = Duration::from_millis(500);
 /// What a daemon that has lost its lease has left to stop.
 const LEFT: Duration = Duration::from_secs(2);
 
@@ -121,8 +125,15 @@ impl Keeper {
     }
 
     fn keep_watching(&self, stop: &CancellationToken) {
+        let mut looked = now();
+        let mut may_renew_until = 0;
         while !self.is_over.load(Ordering::SeqCst) {
             std::thread::sleep(WATCHED_EVERY);
+            // The process stood still: the task that renews has just woken up, too, and the lease may hold.
+            if now().saturating_sub(looked) > STOOD_STILL.as_millis() as u64 {
+                may_renew_until = now() + WOKEN_WITHIN.as_millis() as u64;
+            }
+            looked = now();
             if !self.is_enforced.load(Ordering::SeqCst) {
                 continue;
             }
@@ -137,7 +148,7 @@ impl Keeper {
                 );
                 begin_again();
             }
-            if since > STOPS_AFTER && !stop.is_cancelled() {
+            if since > STOPS_AFTER && now() > may_renew_until && !stop.is_cancelled() {
                 self.stands_again.store(true, Ordering::SeqCst);
                 tracing::error!(
                     "the lease was not renewed for {} s: another daemon of the site may take its work. This one stops it, and stands by",

@@ -1,5 +1,9 @@
 //! Whose a volume is: the record of its mirror, and the lock that goes with it.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
 use super::document::{Document, Record};
 use super::errors::explained;
 use super::held::Head;
@@ -10,6 +14,9 @@ use crate::{EngineError, VolumeName};
 /// How long a client of an earlier daemon stays on the blocklist. A process that hangs for longer and then wakes is fenced by its own
 /// clock alone.
 const FENCED_SECONDS: u32 = 24 * 3600;
+/// Volumes that are brought in order at the same time, and how many each thread is worth.
+const SETTLED_TOGETHER: usize = 16;
+const SETTLED_EACH: usize = 4;
 
 /// A client of a cluster.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -56,14 +63,32 @@ impl RbdEngine {
         let images = pool.ceph.images();
         let images = images
             .map_err(|failed| explained(&pool, &format!("the images of pool {}", pool.name), failed, 0))?;
-        let mut failed = Vec::new();
-        for (id, image) in images {
-            let name = VolumeName { pool: pool.name.clone(), volume: image };
-            let volume = self.volume_of(pool.clone(), &name, id);
+        let failed = Mutex::new(Vec::new());
+        let settle = |(id, image): &(String, String)| {
+            let name = VolumeName { pool: pool.name.clone(), volume: image.clone() };
+            let volume = self.volume_of(pool.clone(), &name, id.clone());
             if let Err(error) = volume.in_turn(|head| volume.settle(head, take_over)) {
-                failed.push((name, error));
+                failed.lock().push((name, error));
             }
+        };
+        // A replica takes some 60 ms, nearly all of it waiting for the cluster: a site with a hundred would stand still for six seconds.
+        let together = (images.len() / SETTLED_EACH).min(SETTLED_TOGETHER);
+        if together <= 1 {
+            images.iter().for_each(settle);
+        } else {
+            let next = AtomicUsize::new(0);
+            std::thread::scope(|scope| {
+                for _ in 0..together {
+                    scope.spawn(|| {
+                        while let Some(image) = images.get(next.fetch_add(1, Ordering::Relaxed)) {
+                            settle(image);
+                        }
+                    });
+                }
+            });
         }
+        let mut failed = failed.into_inner();
+        failed.sort_by(|(a, _), (b, _)| a.cmp(b));
         Ok(failed)
     }
 
