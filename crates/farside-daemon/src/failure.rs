@@ -36,6 +36,7 @@ impl Failure for StateError {
             | StateError::MovedAway { .. }
             | StateError::NotMoved(_)
             | StateError::NotOfSite { .. }
+            | StateError::Emptied { .. }
             | StateError::InUse { .. } => ErrorBody::new(ErrorCode::Refused, message),
             StateError::Open { .. }
             | StateError::Newer { .. }

@@ -51,6 +51,8 @@ pub(crate) struct Present {
     pub(crate) host_times: Arc<HostTimes>,
     pub(crate) alarms: Vec<AlarmCount>,
     pub(crate) log_lines_lost: u64,
+    /// Other daemons of the site: active, draining, gone. None where the state is a file.
+    pub(crate) daemons: Option<(u64, u64, u64)>,
 }
 
 /// Renders what has been measured.
@@ -141,6 +143,12 @@ impl Metrics {
             gauge!("farside_transfers_under_way").set(now.queue.under_way as f64);
             gauge!("farside_transfers_waiting").set(now.queue.waiting as f64);
             counter!("farside_log_lines_lost_total").absolute(now.log_lines_lost);
+            if let Some((active, draining, gone)) = now.daemons {
+                gauge!("farside_daemon_leads").set(1.0);
+                for (state, number) in [("active", active + 1), ("draining", draining), ("gone", gone)] {
+                    gauge!("farside_daemons", "state" => state).set(number as f64);
+                }
+            }
             accelerator::show(&now.accelerator);
         });
         let mut page = self.counted.render() + &recorder.handle().render();
@@ -201,6 +209,12 @@ pub(crate) fn log_line(entry: &LogEntry) {
 }
 
 fn describe() {
+    describe_gauge!(
+        "farside_daemon_leads",
+        Unit::Count,
+        "1 if this daemon does the site's work, 0 if it stands by; only where the state is in PostgreSQL"
+    );
+    describe_gauge!("farside_daemons", Unit::Count, "Daemons of the site by state: active, draining, gone");
     describe_gauge!("farside_pool_open", Unit::Count, "1 if the pool serves, 0 if it failed");
     describe_gauge!(
         "farside_pool_path_lost",

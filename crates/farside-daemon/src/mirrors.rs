@@ -369,10 +369,14 @@ impl Mirrors {
         let now = self.parts.clock.now();
         let mut all = Vec::new();
         let destinations = self.destinations.lock().clone();
-        for relationship in self.parts.state.relationships(None).await.map_err(Failure::into_error_body)? {
-            if !destinations.contains_key(&relationship.destination.pool) {
-                all.push(self.undriven(&relationship));
+        // Without the database what is driven is known all the same, and it is what counts.
+        match self.parts.state.relationships(None).await {
+            Ok(known) => {
+                let waits = |of: &&Relationship| !destinations.contains_key(&of.destination.pool);
+                all.extend(known.iter().filter(waits).map(|relationship| self.undriven(relationship)));
             }
+            Err(StateError::Away { .. }) => {}
+            Err(error) => return Err(error.into_error_body()),
         }
         let statuses: Vec<MirrorStatus> = destinations
             .values()

@@ -538,7 +538,8 @@ pub(crate) fn initialize(
     let lacks = brings_bytes.zip(room_bytes).is_some_and(|(brings, room)| brings > room);
     if lacks {
         plan.would.push(format!(
-            "what does not fit is refused, and what has come by then waits for more room: farside pool grow {}",
+            "it does not fit: it is refused, or stops where the room ends, and what has come by then stays for the next try. For more room: \
+             farside pool grow {}",
             volume.pool
         ));
     }

@@ -201,6 +201,7 @@ async fn serve(mut config: Config, log: Log, for_hosts: &Handle) -> Result<Serve
             .spawn(stop.clone().run_until_cancelled_owned(known_pools::open_late(Arc::clone(&site), pool)));
     }
     known_clusters::begin_connecting(&site, &requests, &stop).await;
+    site.looked.cancel();
     let watched = Arc::clone(&site);
     requests
         .spawn(stop.clone().run_until_cancelled_owned(async move { watch::keep_looking(&watched).await }));
@@ -371,7 +372,8 @@ pub(crate) async fn start(
     );
     let source = Arc::new(source.await?);
     source.set_budgets(config.budgets);
-    let (service, door) = peer_door(Arc::clone(&source) as _);
+    let looked = CancellationToken::new();
+    let (service, door) = peer_door(Arc::clone(&source) as _, looked.clone());
     let node_config = NodeConfig {
         listen: match &config.peer_listen {
             Listen::Off => None,
@@ -516,6 +518,7 @@ pub(crate) async fn start(
         sites_seen: SitesSeen::default(),
         events: Events::new(),
         stop,
+        looked,
         api_certificate,
         host_name: farside_platform::host_name(),
         alarms,

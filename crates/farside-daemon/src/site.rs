@@ -98,6 +98,8 @@ pub(crate) struct Site {
     pub(crate) host_name: String,
     /// What changes, for whoever follows.
     pub(crate) events: Arc<Events>,
+    /// The start has looked for the pools in clusters.
+    pub(crate) looked: CancellationToken,
     /// The daemon ends.
     pub(crate) stop: CancellationToken,
     /// What is wrong, and was told.

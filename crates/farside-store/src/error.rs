@@ -3,6 +3,16 @@
 use farside_format::FormatError;
 use farside_platform::DeviceError;
 
+/// What to do about a device that failed so.
+fn cure_of(cause: &str) -> &'static str {
+    // ENOSPC: of a file that takes its room as it is written.
+    if cause.contains("(os error 28)") {
+        "The file system below the pool's file is full (df): make room there, then farside pool reopen"
+    } else {
+        "Check the kernel log, repair the device, then farside pool reopen"
+    }
+}
+
 /// Errors of the store. What each leaves behind: except for `Device` and `Failed`, nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -12,8 +22,8 @@ pub enum StoreError {
     Device(#[from] DeviceError),
     /// An earlier write failed; see [`StoreError::Device`].
     #[error(
-        "the pool accepts no changes since a write or sync failed ({cause}). Flushed data is safe and readable. \
-         Check the kernel log, repair the device, then farside pool reopen"
+        "the pool accepts no changes since a write or sync failed ({cause}). Flushed data is safe and readable. {}",
+        cure_of(cause)
     )]
     Failed {
         /// The first failure.

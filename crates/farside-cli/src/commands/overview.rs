@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use console::Term;
-use farside_api::{ErrorBody, Mirror, MirrorState, Peer, PeerState, Pool, Role, SiteStatus};
+use farside_api::{ErrorBody, Mirror, MirrorState, Peer, PeerState, Pool, PoolState, Role, SiteStatus};
 use serde::Serialize;
 
 use super::context::Context;
@@ -177,6 +177,9 @@ fn pool_line(pool: &Pool) -> String {
                 volumes => format!("{volumes} volumes"),
             };
             format!("pool {name}: {} of {} used ({percent:.0} %), {volumes}", size(used), size(all))
+        }
+        (_, _, None) if pool.state == PoolState::Open => {
+            format!("pool {name}: open; its cluster says how much room there is (ceph df)")
         }
         (_, _, error) => format!("pool {name}: {}", error.clone().unwrap_or_else(|| "not open".into())),
     }

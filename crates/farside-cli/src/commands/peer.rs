@@ -52,8 +52,16 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
                 present::show(&context, Some(true), &peer, &what, |_| String::new());
                 return Ok(());
             }
+            let wanted = name.clone();
             let request = JoinPeer { address, code: code(code_file.as_deref())?, name };
             let peer: Peer = context.client.post(&["peers"], &request).await?;
+            if let Some(wanted) = wanted.filter(|wanted| *wanted != peer.name && !context.json) {
+                eprintln!(
+                    "note: another peer is called {wanted} here, so this one is {0}. If it is the same site with another key: farside peer \
+                     rekey {wanted} {0}. If nobody needs the other: farside peer remove {wanted}, then farside peer set {0} --name {wanted}",
+                    peer.name
+                );
+            }
             let here: Result<SiteStatus, _> = context.client.get(&["site", "status"]).await;
             if !context.json && here.is_ok_and(|here| here.name == peer.name) {
                 eprintln!(

@@ -1,6 +1,7 @@
 //! `farside site`.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use farside_api::{
     AccessRole, DaemonInvited, DaemonState, DaemonStatus, ErrorBody, ErrorCode, HeldBack, InviteDaemon,
@@ -60,9 +61,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
             });
             return Ok(());
         }
-        Verb::Drain { node } => {
-            return change(&context, Method::POST, &["site", "daemons", &node, "drain"]).await;
-        }
+        Verb::Drain { node } => return drain(&context, &node).await,
         Verb::Undrain { node } => {
             return change(&context, Method::POST, &["site", "daemons", &node, "undrain"]).await;
         }
@@ -104,6 +103,39 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
         page
     });
     Ok(())
+}
+
+/// How long another daemon may take to lead.
+const FOLLOWED_WITHIN: Duration = Duration::from_secs(30);
+/// How often it is asked whether it does.
+const ASKED_EVERY: Duration = Duration::from_millis(300);
+
+/// Has a daemon hand its work over, and waits until another one leads.
+async fn drain(context: &Context, node: &str) -> Result<(), ErrorBody> {
+    let _: Vec<DaemonStatus> =
+        context.client.request(Method::POST, &["site", "daemons", node, "drain"], &[], None::<&()>).await?;
+    let until = Instant::now() + FOLLOWED_WITHIN;
+    loop {
+        // While nobody leads there may be no answer.
+        let all = context.client.get::<Vec<DaemonStatus>>(&["site", "daemons"]).await;
+        if let Ok(all) = all
+            && all.iter().any(|daemon| daemon.leads && daemon.name != node)
+        {
+            context.show(&all, |all| daemons(all));
+            return Ok(());
+        }
+        if Instant::now() >= until {
+            return Err(ErrorBody::new(
+                ErrorCode::Failed,
+                format!(
+                    "{node} is being drained, and no other daemon leads after {} s",
+                    FOLLOWED_WITHIN.as_secs()
+                ),
+            )
+            .hint(format!("farside site status shows them; farside site undrain {node} takes it back")));
+        }
+        tokio::time::sleep(ASKED_EVERY).await;
+    }
 }
 
 /// Changes the list of daemons, and shows it.

@@ -1,6 +1,7 @@
-//! Accounts at rest: a file of the data directory that its owner alone reads.
+//! Accounts at rest: a file of the data directory that its owner alone reads; or, where several daemons may be one site, a setting in
+//! their PostgreSQL, so that all know the same.
 //!
-//! Not in the state database: that goes into support bundles, and the hash of a password, slow as it is, is worth guessing at.
+//! Not in a state database that is a file: that goes into support bundles, and the hash of a password, slow as it is, is worth guessing at.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -34,6 +35,20 @@ pub(super) struct AccountsFile {
     path: PathBuf,
     /// Why what is there cannot be read. It is not written over, then.
     damage: Option<String>,
+}
+
+/// What the text of a setting says.
+///
+/// # Errors
+/// It was damaged.
+pub(super) fn parse(text: &str) -> Result<Accounts, String> {
+    serde_json::from_str(text).map_err(|error| format!("the accounts in the state database: {error}"))
+}
+
+/// And back.
+pub(super) fn text_of(accounts: &Accounts) -> Result<String, ErrorBody> {
+    serde_json::to_string(accounts)
+        .map_err(|error| ErrorBody::new(ErrorCode::Failed, format!("the accounts cannot be kept: {error}")))
 }
 
 impl AccountsFile {

@@ -16,7 +16,7 @@ use farside_platform::{Clock, OsRandomness, Randomness, Timestamp};
 use parking_lot::RwLock;
 use zeroize::Zeroizing;
 
-use super::accounts_file::{Accounts, AccountsFile, KeptAccount};
+use super::accounts_file::{Accounts, AccountsFile, KeptAccount, parse, text_of};
 use super::attempts::Attempts;
 use super::passwords::Passwords;
 use super::principal::{Principal, Who};
@@ -158,7 +158,23 @@ impl Access {
         state: State,
         clock: Arc<dyn Clock>,
     ) -> Result<Access, StateError> {
-        let (accounts_file, accounts) = AccountsFile::open(directory);
+        let (accounts_file, mut accounts) = AccountsFile::open(directory);
+        if state.is_shared() {
+            match state.accounts().await?.as_deref().map(parse) {
+                Some(Ok(shared)) => accounts = shared,
+                Some(Err(damage)) => {
+                    tracing::error!(
+                        "nobody can log in: {damage}. Make the accounts anew (farside account create)"
+                    );
+                    accounts = Accounts::default();
+                }
+                // What was in the file until now.
+                None => {
+                    let text = serde_json::to_string(&accounts).unwrap_or_else(|_| "{}".into());
+                    state.set_accounts(&text).await?;
+                }
+            }
+        }
         let mut known = Known { accounts, ..Known::default() };
         for row in state.tokens().await? {
             let hash = row.hash.as_slice().try_into();
@@ -510,6 +526,14 @@ impl Access {
 
     /// Keeps these accounts, and ends the sessions of the one that has changed.
     async fn store(&self, accounts: Accounts, changed: &str) -> Result<(), ErrorBody> {
+        if self.state.is_shared() {
+            let text = text_of(&accounts)?;
+            self.state.set_accounts(&text).await.map_err(Failure::into_error_body)?;
+            let mut known = self.known.write();
+            known.sessions.retain(|_, session| session.account != changed);
+            known.accounts = accounts;
+            return Ok(());
+        }
         let (file, stored) = (self.accounts_file.clone(), accounts.clone());
         let written = tokio::task::spawn_blocking(move || file.store(&stored)).await;
         written.map_err(|error| {

@@ -45,6 +45,8 @@ pub(crate) struct Keeper {
     /// When the renewal was asked for that counts.
     renewed: AtomicU64,
     others: AtomicI64,
+    /// Others that were not seen lately, and how many of the rest are not to lead.
+    gone: Mutex<(Vec<String>, i64)>,
     /// Somebody else may lead: what cannot be renewed ends.
     is_enforced: AtomicBool,
     /// It was given back.
@@ -72,6 +74,7 @@ impl Keeper {
             card: Mutex::new(card),
             renewed: AtomicU64::new(now()),
             others: AtomicI64::new(others),
+            gone: Mutex::default(),
             is_enforced: AtomicBool::new(others > 0),
             is_over: AtomicBool::new(false),
             peer_addresses: watch::Sender::new(Vec::new()),
@@ -87,6 +90,31 @@ impl Keeper {
     /// How many other daemons the site has.
     pub(crate) fn others(&self) -> i64 {
         self.others.load(Ordering::SeqCst)
+    }
+
+    /// How many of the others are active, draining, and gone.
+    pub(crate) fn counts(&self) -> (u64, u64, u64) {
+        let (gone, draining) = (self.gone.lock().0.len() as i64, self.gone.lock().1);
+        let active = self.others().saturating_sub(gone).saturating_sub(draining);
+        (active.max(0) as u64, draining.max(0) as u64, gone as u64)
+    }
+
+    /// What is all right yet: a daemon that is missing, and that no other could lead.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let mut warnings: Vec<String> = Vec::new();
+        let gone = self.gone.lock().0.clone();
+        for name in &gone {
+            warnings.push(format!(
+                "the daemon {name} of this site is gone: start it, or take it off the list (farside site remove {name})"
+            ));
+        }
+        if self.others() > 0 && self.counts().0 == 0 {
+            warnings.push(format!(
+                "no other daemon of this site could take over from {}: the others are gone or draining",
+                self.name()
+            ));
+        }
+        warnings
     }
 
     /// Where peers meet whichever daemon leads.
@@ -166,7 +194,8 @@ impl Keeper {
             let asked = now();
             let renewed = self.desk.lock().await.renew(self.leading.lead).await;
             match renewed {
-                Ok(Renewal::Holds { others, is_draining, peer_addresses }) => {
+                Ok(Renewal::Holds { others, is_draining, peer_addresses, gone, draining }) => {
+                    *self.gone.lock() = (gone, draining);
                     self.renewed.store(asked, Ordering::SeqCst);
                     self.others.store(others, Ordering::SeqCst);
                     self.is_enforced.store(others > 0, Ordering::SeqCst);

@@ -32,6 +32,8 @@ pub(crate) struct Seen {
     pub(crate) row: Option<Membership>,
     /// This daemon was one of the site's: it has a name there.
     pub(crate) was_member: bool,
+    /// And the site had others: that the database knows none of them means that it is not the site's any more.
+    pub(crate) was_one_of_several: bool,
     /// Other daemons of the site.
     pub(crate) others: i64,
 }
@@ -69,6 +71,7 @@ pub(crate) fn decide(seen: Seen) -> Decision {
         Some(_) if seen.others == 0 => Decision::Lead,
         // The next leader sees it first.
         Some(_) => Decision::Wait,
+        None if seen.was_one_of_several => Decision::Stranger,
         None if seen.others == 0 || (seen.others == 1 && !seen.was_member) => Decision::LeadAlone,
         None => Decision::Stranger,
     }
@@ -81,7 +84,8 @@ mod tests {
     const MEMBER: Option<Membership> = Some(Membership { is_known: true, is_draining: false });
 
     fn seen(holds: bool, row: Option<Membership>, others: i64) -> Seen {
-        Seen { holds, is_own: false, is_silent: false, row, was_member: row.is_some(), others }
+        let was_member = row.is_some();
+        Seen { holds, is_own: false, is_silent: false, row, was_member, was_one_of_several: false, others }
     }
 
     #[test]
@@ -115,6 +119,9 @@ mod tests {
         assert_eq!(decide(seen(false, None, 1)), Decision::LeadAlone);
         assert_eq!(decide(Seen { was_member: true, ..seen(false, None, 1) }), Decision::Stranger);
         assert_eq!(decide(seen(false, None, 2)), Decision::Stranger);
+        // A database that was made anew under the daemons of a site is nobody's before a person has decided.
+        let one_of_several = Seen { was_member: true, was_one_of_several: true, ..seen(false, None, 0) };
+        assert_eq!(decide(one_of_several), Decision::Stranger);
     }
 
     #[test]

@@ -54,7 +54,7 @@ pub(crate) async fn pass_on(
             ErrorCode::DaemonUnreachable,
             "no daemon of this site leads just now, or its database is away: this daemon stands by and does not know. Nothing was done",
         )
-        .hint("another one leads within 15 s of its end. farside site status shows them; if that lasts, look at PostgreSQL"));
+        .hint("another one leads within 15 s of its end. If that lasts, look at PostgreSQL"));
     };
     let name = &leader.name;
     let cannot = |why: String| {

@@ -64,9 +64,10 @@ pub(crate) async fn stand(
     let mut is_prepared = false;
     loop {
         let turn = if is_prepared {
-            desk.turn(&card, &common, was_member, watched.as_ref().and_then(Watched::silent)).await
+            let silent = watched.as_ref().and_then(Watched::silent);
+            desk.turn(&card, &common, (was_member, was_member && member.several), silent).await
         } else {
-            match desk.prepare().await {
+            match desk.prepare(was_member && member.several).await {
                 Ok(()) => {
                     is_prepared = true;
                     continue;
@@ -112,6 +113,8 @@ pub(crate) async fn stand(
             }
             Err(error) if !(was_member && member.several) => return Err(at_start(error).into()),
             Err(error) => {
+                // Its tables may be gone: who made it anew did so for a reason, which a person knows.
+                is_prepared = false;
                 if leader.send_if_modified(|follows| {
                     !matches!(std::mem::replace(follows, Follows::Nobody), Follows::Nobody)
                 }) || standby.is_none()

@@ -222,6 +222,6 @@ async fn healthz(State(shared): State<Arc<Shared>>) -> Response {
 }
 
 async fn metrics() -> &'static str {
-    "# HELP farside_daemon_leads Whether this daemon does the site's work (1) or stands by (0).\n\
+    "# HELP farside_daemon_leads 1 if this daemon does the site's work, 0 if it stands by.\n\
      # TYPE farside_daemon_leads gauge\nfarside_daemon_leads 0\n"
 }

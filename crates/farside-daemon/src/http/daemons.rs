@@ -18,7 +18,7 @@ use crate::data_dir::STATE_FILE;
 use crate::failure::Failure;
 use crate::options::Listen;
 use crate::site::Site;
-use crate::state::{Card, DatabaseAddress, DatabaseChoice, Desk, Password};
+use crate::state::{Card, DatabaseAddress, DatabaseChoice, Desk, Password, StateError};
 
 /// How long an invitation is good, if nothing is said, and at most.
 const TTL_SECONDS: u64 = 3600;
@@ -94,7 +94,7 @@ async fn check_can_be_several(site: &Site) -> Result<(), ErrorBody> {
         return refused(
             "the daemons of a site reach one another by the API over HTTPS, and this one does not serve it"
                 .into(),
-            "start it with --api-listen ADDR:7443 (or api_listen in [api] of farside.toml), and invite again",
+            "start it with --api-listen ADDR:7443 (or listen in [api] of farside.toml), and invite again",
         );
     }
     let rows = site.state.pools().await.map_err(Failure::into_error_body)?;
@@ -155,7 +155,12 @@ async fn join(State(site): Shared, Body(request): Body<JoinSite>) -> Answer<Site
     let mut desk = Desk::new(&server);
     let sealed = desk.join(&code.id(), &card).await;
     desk.close().await;
+    let url = request.database.clone();
     let sealed = sealed.map_err(|error| {
+        let why = match &error {
+            StateError::Away { reason, .. } | StateError::Server { reason, .. } => reason.clone(),
+            other => other.to_string(),
+        };
         let body = Failure::into_error_body(error);
         match body.message.contains("duplicate key") {
             true => ErrorBody::new(
@@ -163,7 +168,11 @@ async fn join(State(site): Shared, Body(request): Body<JoinSite>) -> Answer<Site
                 format!("another daemon of the site is called {}. The code is still good", card.name),
             )
             .hint("start this one with --daemon-name NAME, and join again"),
-            false => body,
+            false => ErrorBody::new(
+                body.code,
+                format!("{url} cannot be used: {why}. Nothing was changed; the code is still good"),
+            )
+            .hint("mend the address, the user or the password (--database-password-file), and join again"),
         }
     })?;
     let sealed = sealed.ok_or_else(|| {

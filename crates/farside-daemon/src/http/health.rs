@@ -41,6 +41,7 @@ async fn metrics(State(site): Shared) -> Result<Response, ApiError> {
         host_times: site.exports.times(),
         alarms: site.alarms.count(),
         log_lines_lost: site.log.lost_lines(),
+        daemons: site.keeper.as_ref().map(|keeper| keeper.counts()),
     });
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], page).into_response())
 }
@@ -116,7 +117,8 @@ pub(super) fn warnings(site: &Site) -> Vec<String> {
         late.filter_map(|seen| Some(format!("volume {pool}/{}: {}", seen.volume, seen.warning(&pool)?)))
             .collect::<Vec<_>>()
     });
-    pools.chain(volumes).chain(site.alarms.warnings()).collect()
+    let daemons = site.keeper.iter().flat_map(|keeper| keeper.warnings());
+    pools.chain(volumes).chain(daemons).chain(site.alarms.warnings()).collect()
 }
 
 /// Why somebody has to look after the site. Lag and sessions are no matter of this: the replica's site goes on serving what it has.

@@ -11,7 +11,7 @@ use farside_api::{
 use farside_engine::VolumeName;
 use farside_link::{Priority, Window};
 use farside_mirror::{MirrorError, MirrorOptions, NewMirror, Relationship, Retention};
-use farside_peer::PeerId;
+use farside_peer::{Node, PeerId};
 use farside_transfer::protocol::convert::Place;
 use farside_transfer::protocol::group::NO_ONE_MOMENT;
 use serde::Deserialize;
@@ -454,6 +454,13 @@ async fn transfer(
     if status.state != farside_mirror::State::BrokenOff {
         site.mirrors.need_peer(&status.relationship)?;
     }
+    let stays_away = stays_away(site.node.clone(), status.relationship.peer, patience);
+    let told = format!(
+        "{}: no session with its peer within {} s. What was asked for before this waits on, and begins when the peer is there; \
+         farside mirror abort takes it back",
+        volume,
+        patience.as_secs()
+    );
     let subject = Subject { volume, peer: status.relationship.peer, kind };
     let accepted = async {
         let asked = match kind {
@@ -462,11 +469,32 @@ async fn transfer(
         };
         // The driver itself begins anew when only the session was to blame.
         asked
-            .map(|asked| async move { asked.ended().await.map_err(Failure::into_error_body) })
+            .map(|asked| async move {
+                tokio::select! {
+                    ended = asked.ended() => ended.map_err(Failure::into_error_body),
+                    () = stays_away => Err(ErrorBody::new(ErrorCode::PeerUnreachable, told)),
+                }
+            })
             .map_err(Failure::into_error_body)
     };
     let id = site.operations.start(subject, accepted).await?;
     Ok(Json(site.operations.status(&site.node, &site.mirrors, id)?))
+}
+
+/// A request of its own ends by its patience; one that was asked for before may wait for longer than this one's.
+const OWN_PATIENCE_FIRST: Duration = Duration::from_secs(1);
+
+/// Ends if there is no session with a peer for so long.
+async fn stays_away(node: Node, peer: PeerId, patience: Duration) {
+    let connected = async {
+        match node.watch(peer) {
+            Some(mut state) => drop(state.wait_for(|state| state.connected).await),
+            None => std::future::pending().await,
+        }
+    };
+    if tokio::time::timeout(patience + OWN_PATIENCE_FIRST, connected).await.is_ok() {
+        std::future::pending::<()>().await;
+    }
 }
 
 /// Holds the updates of a mirror.
@@ -485,11 +513,18 @@ async fn resume(State(site): Shared, Path((pool, volume)): OneMirror) -> Answer<
     Ok(Json(site.mirrors.document(&mirror.status(), site.clock.now())))
 }
 
+/// How long a transfer that is cut may take to end until the answer does not wait for it any longer.
+const ABORTED_WITHIN: Duration = Duration::from_secs(10);
+
 /// Cuts the transfer that is under way.
 #[utoipa::path(post, path = "/mirrors/{pool}/{volume}/abort", responses((status = 200, body = Mirror)))]
 async fn abort(State(site): Shared, Path((pool, volume)): OneMirror) -> Answer<Mirror> {
     let mirror = site.mirrors.awake(&name_of(pool, volume)?)?;
+    let mut changes = mirror.changes();
     mirror.abort().await?;
+    // It has ended once it is not under way any more: what it published just before is what is shown then.
+    let ended = changes.wait_for(|status| status.state != farside_mirror::State::Transferring);
+    let _ = tokio::time::timeout(ABORTED_WITHIN, ended).await;
     Ok(Json(site.mirrors.document(&mirror.status(), site.clock.now())))
 }
 

@@ -366,7 +366,9 @@ mod tests {
             keeper: None,
             stop: Default::default(),
         };
-        (crate::run::start(config, log, &data_dir, listeners, opens).await.unwrap().0, data_dir)
+        let site = crate::run::start(config, log, &data_dir, listeners, opens).await.unwrap().0;
+        site.looked.cancel();
+        (site, data_dir)
     }
 
     async fn pin(at: &Site, peer: &Site) {

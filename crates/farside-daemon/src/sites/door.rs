@@ -4,6 +4,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use axum::body::Bytes;
@@ -11,6 +12,7 @@ use axum::serve::Listener;
 use farside_peer::{DataStream, PeerId, PeerLink, PeerService, Refusal};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
 use super::STREAM_HEADER;
 use super::shares::{Place, Shares};
@@ -26,6 +28,17 @@ pub(crate) struct SiteService {
     shares: Shares,
     arrivals: mpsc::Sender<Arrival>,
     told: mpsc::Sender<Told>,
+    /// The start has looked for the clusters: what it knows of no volume before that says nothing.
+    ready: CancellationToken,
+}
+
+/// How long a peer's question may wait for that.
+const READY_WITHIN: Duration = Duration::from_secs(3);
+
+impl SiteService {
+    async fn ready(&self) {
+        let _ = tokio::time::timeout(READY_WITHIN, self.ready.cancelled()).await;
+    }
 }
 
 /// The listener of the door.
@@ -49,10 +62,10 @@ pub(crate) struct Arrival {
 }
 
 /// The service of a site with these mirrors, and the door where its API is to be served.
-pub(crate) fn peer_door(mirrors: Arc<dyn PeerService>) -> (SiteService, PeerDoor) {
+pub(crate) fn peer_door(mirrors: Arc<dyn PeerService>, ready: CancellationToken) -> (SiteService, PeerDoor) {
     let (sender, arrivals) = mpsc::channel(WAITING_MAX);
     let (tell, told) = mpsc::channel(WAITING_MAX);
-    let service = SiteService { mirrors, shares: Shares::default(), arrivals: sender, told: tell };
+    let service = SiteService { mirrors, shares: Shares::default(), arrivals: sender, told: tell, ready };
     (service, PeerDoor { arrivals, told: Some(told) })
 }
 
@@ -64,11 +77,13 @@ impl PeerService for SiteService {
             let _ = self.told.try_send((link.peer(), addresses));
             return Ok(Bytes::new());
         }
+        self.ready().await;
         self.mirrors.call(link, request).await
     }
 
     async fn stream(&self, link: &Arc<dyn PeerLink>, header: Bytes, stream: DataStream) {
         if header != STREAM_HEADER {
+            self.ready().await;
             return self.mirrors.stream(link, header, stream).await;
         }
         // Dropped, it is closed: whoever floods the door finds it shut.

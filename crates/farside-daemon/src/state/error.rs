@@ -69,6 +69,16 @@ pub enum StateError {
         /// Whose the connection is, as far as the server tells.
         of: String,
     },
+    /// It is empty, and this daemon is one of several.
+    #[error(
+        "the state database {address} is empty, though this daemon is one of a site of several. Nothing was changed there. If it is being \
+         restored, wait: it is looked at again. If it is lost for good, have one daemon begin anew: stop it, remove daemon.json in its data \
+         directory, start it; then name the pools (farside pool create), pair again, and have the others join with empty data directories"
+    )]
+    Emptied {
+        /// Its address, without a password.
+        address: String,
+    },
     /// It is the state of a site of several daemons, and this is none of them.
     #[error(
         "the state database {address} is that of a site whose daemons are others ({leader} leads it): this one is not among them. \

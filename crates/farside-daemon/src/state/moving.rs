@@ -23,7 +23,7 @@ const PORTION: usize = 500;
 /// Values of one statement: SQLite takes 32 766.
 const VALUES_MAX: usize = 30_000;
 /// What of the settings belongs to a place and not to the state.
-const OF_THE_PLACE: &str = "name NOT IN ('moved_to', 'probe')";
+const OF_THE_PLACE: &str = "name NOT IN ('moved_to', 'probe', 'accounts')";
 
 /// A table that was copied, and how many rows it has.
 #[derive(Clone, PartialEq, Eq, Debug)]

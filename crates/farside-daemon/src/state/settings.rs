@@ -18,6 +18,9 @@ const ACCELERATOR_POLICIES: &str = "accelerator_policies";
 /// The name of the accelerator's explicit forwards.
 const ACCELERATOR_FORWARDS: &str = "accelerator_forwards";
 
+/// The name of who may log in, where several daemons may be one site.
+const ACCOUNTS: &str = "accounts";
+
 /// The name of where the site was when it met its peers last.
 const WHEREABOUTS: &str = "whereabouts";
 
@@ -38,6 +41,21 @@ impl State {
     /// Notes it.
     pub(crate) async fn set_whereabouts(&self, whereabouts: &str) -> Result<(), StateError> {
         self.set_setting(WHEREABOUTS, whereabouts).await
+    }
+
+    /// Whether several daemons may share it: it is a database of a server.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.writer.is_postgres()
+    }
+
+    /// Who may log in, as JSON; none if nobody ever could.
+    pub(crate) async fn accounts(&self) -> Result<Option<String>, StateError> {
+        self.setting(ACCOUNTS).await
+    }
+
+    /// Keeps them.
+    pub(crate) async fn set_accounts(&self, accounts: &str) -> Result<(), StateError> {
+        self.set_setting(ACCOUNTS, accounts).await
     }
 
     /// The site's throttle, as text; none if it was never set.

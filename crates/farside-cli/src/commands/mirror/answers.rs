@@ -167,7 +167,10 @@ pub(super) fn aborted(mirror: &Mirror) -> String {
     let shows = or_dash(mirror.current_snapshot.clone(), |snapshot| snapshot);
     let name = &mirror.name;
     match mirror.current_snapshot {
-        Some(_) => format!("{name}: the transfer is stopped, and it shows {shows}, as before\n"),
+        Some(_) if mirror.state == MirrorState::Transferring => {
+            format!("{name}: the transfer is being stopped; it shows {shows} until then\n")
+        }
+        Some(_) => format!("{name}: no transfer runs any more, and it shows {shows}\n"),
         None => format!("{name}: the transfer is stopped; it shows nothing of its source yet\n"),
     }
 }

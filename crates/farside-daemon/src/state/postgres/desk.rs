@@ -104,6 +104,10 @@ pub(crate) enum Renewal {
         is_draining: bool,
         /// Where peers meet whichever of them leads.
         peer_addresses: Vec<String>,
+        /// Other daemons that were not seen lately.
+        gone: Vec<String>,
+        /// Others that live and are not to lead.
+        draining: i64,
     },
     /// Another has it, or it was given back.
     Lost,
@@ -210,7 +214,7 @@ impl Desk {
     ///
     /// # Errors
     /// The server is away; the schema is a newer version's; an older daemon runs.
-    pub(crate) async fn prepare(&mut self) -> Result<(), StateError> {
+    pub(crate) async fn prepare(&mut self, is_one_of_several: bool) -> Result<(), StateError> {
         let address = self.address.clone();
         let failed =
             |error: sqlx::Error| StateError::OpenServer { address: address.clone(), reason: said(&error) };
@@ -226,6 +230,7 @@ impl Desk {
                 self.connection = Some(connection);
                 return Ok(());
             }
+            None if is_one_of_several => return Err(StateError::Emptied { address }),
             _ => {}
         }
         sqlx::raw_sql("SET statement_timeout = '50s'").execute(&mut connection).await.map_err(failed)?;
@@ -257,7 +262,7 @@ impl Desk {
         &mut self,
         card: &Card,
         common: &Common,
-        was_member: bool,
+        (was_member, was_one_of_several): (bool, bool),
         silent: Option<i64>,
     ) -> Result<Turn, StateError> {
         let pass = format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
@@ -296,6 +301,7 @@ impl Desk {
                     is_silent: silent == Some(ends_at),
                     row: row.as_ref().map(membership).transpose()?,
                     was_member,
+                    was_one_of_several,
                     others,
                 };
                 let decision = decide(seen);
@@ -383,7 +389,10 @@ impl Desk {
                  SELECT (SELECT count(*) FROM renewed) AS renewed, (SELECT count(*) FROM seen) AS seen, \
                  (SELECT count(*) FROM daemons WHERE id <> $1) AS others, \
                  coalesce((SELECT is_draining FROM daemons WHERE id = $1), false) AS is_draining, \
-                 coalesce((SELECT string_agg(peer_address, ' ' ORDER BY name) FROM daemons), '') AS peers",
+                 coalesce((SELECT string_agg(peer_address, ' ' ORDER BY name) FROM daemons), '') AS peers, \
+                 coalesce((SELECT string_agg(name, ' ' ORDER BY name) FROM daemons WHERE id <> $1 AND (is_stopped OR seen_at IS NULL \
+                 OR seen_at < clock_timestamp() - $3 * interval '1 millisecond')), '') AS gone, \
+                 (SELECT count(*) FROM daemons WHERE id <> $1 AND is_draining AND NOT is_stopped) AS draining",
             )
             .bind(lead.daemon.to_string())
             .bind(lead.number)
@@ -393,11 +402,13 @@ impl Desk {
             if row.try_get::<i64, _>("renewed")? == 0 {
                 return Ok(Renewal::Lost);
             }
-            let peers: String = row.try_get("peers")?;
+            let (peers, gone): (String, String) = (row.try_get("peers")?, row.try_get("gone")?);
             Ok(Renewal::Holds {
                 others: row.try_get("others")?,
                 is_draining: row.try_get("is_draining")?,
                 peer_addresses: peers.split_ascii_whitespace().map(str::to_owned).collect(),
+                gone: gone.split_ascii_whitespace().map(str::to_owned).collect(),
+                draining: row.try_get("draining")?,
             })
         })
         .await

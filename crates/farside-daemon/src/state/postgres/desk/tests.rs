@@ -26,12 +26,12 @@ fn common() -> Common {
 
 async fn desk(database: &TestDatabase) -> Desk {
     let mut desk = Desk::new(&server(database));
-    desk.prepare().await.unwrap();
+    desk.prepare(false).await.unwrap();
     desk
 }
 
 async fn turn(desk: &mut Desk, card: &Card) -> Turn {
-    desk.turn(card, &common(), true, None).await.unwrap()
+    desk.turn(card, &common(), (true, false), None).await.unwrap()
 }
 
 fn leads(turn: Turn) -> Leading {
@@ -45,7 +45,7 @@ fn leads(turn: Turn) -> Leading {
 async fn site(database: &TestDatabase, others: &[&Card]) -> (Desk, Card, Leading) {
     let mut first = desk(database).await;
     let own = card("first");
-    let leading = leads(first.turn(&own, &common(), false, None).await.unwrap());
+    let leading = leads(first.turn(&own, &common(), (false, false), None).await.unwrap());
     for other in others {
         first.invite(&other.name, b"sealed", Duration::from_secs(60)).await.unwrap();
         let joined = desk(database).await.join(&other.name, other).await.unwrap();
@@ -70,11 +70,12 @@ async fn one_that_joined_follows_only_once_the_leading_one_knows() {
     let mut other = desk(&database).await;
     end_lease(&database).await;
     assert!(matches!(turn(&mut other, &second).await, Turn::Waits { leader: None, .. }));
-    let Renewal::Holds { others: 1, is_draining: false, peer_addresses } =
+    let Renewal::Holds { others: 1, is_draining: false, peer_addresses, gone, draining: 0 } =
         first.renew(leading.lead).await.unwrap()
     else {
         panic!("it is still its own")
     };
+    assert_eq!(gone, ["second"], "it has not been started");
     // By the Unix socket the server sees no address.
     assert_eq!(peer_addresses, ["127.0.0.1:7440", "127.0.0.1:7440"]);
     assert!(matches!(turn(&mut other, &second).await, Turn::Waits { leader: Some(_), others: 1, .. }));
@@ -84,12 +85,12 @@ async fn one_that_joined_follows_only_once_the_leading_one_knows() {
     assert_eq!(first.renew(leading.lead).await.unwrap(), Renewal::Lost);
     // Somebody whom nobody invited.
     let stranger = card("stranger");
-    let met = desk(&database).await.turn(&stranger, &common(), false, None).await.unwrap();
+    let met = desk(&database).await.turn(&stranger, &common(), (false, false), None).await.unwrap();
     assert!(matches!(met, Turn::Stranger { leader: Some(leader) } if leader.name == "second"));
     // One with another key.
     end_lease(&database).await;
     let other_key = Common { site_id: "another".into(), ..common() };
-    let met = other.turn(&second, &other_key, true, None).await.unwrap();
+    let met = other.turn(&second, &other_key, (true, true), None).await.unwrap();
     assert!(matches!(met, Turn::Stranger { .. }), "{met:?}");
 }
 
@@ -171,7 +172,9 @@ async fn of_many_that_want_it_one_has_the_lease() {
             let mut led = Vec::new();
             while std::time::Instant::now() < until {
                 tokio::time::sleep(Duration::from_millis(random.random_range(0..20))).await;
-                let Ok(Turn::Leads(leading)) = desk.turn(&own, &common(), true, None).await else { continue };
+                let Ok(Turn::Leads(leading)) = desk.turn(&own, &common(), (true, false), None).await else {
+                    continue;
+                };
                 let lead = leading.lead;
                 led.push(lead.number);
                 for _ in 0..random.random_range(0..4) {
