@@ -50,6 +50,13 @@ fn one_leads_and_another_follows_whatever_happens_to_it() {
     far.ok(&joins);
     let token = a_token(&all.daemons[2]);
 
+    let password = root.path().join("password");
+    std::fs::write(&password, "a long one of the test").unwrap();
+    let made = format!("account create ann --role viewer --password-file {}", password.display());
+    all.daemons[1].ok(&made);
+    assert!(all.daemons[0].http("/metrics").contains("farside_daemon_leads 1"));
+    assert!(all.daemons[1].http("/metrics").contains("farside_daemon_leads 0"));
+
     // What one that stands by is asked, the one that leads does: by the socket, and over HTTPS for who has a token.
     let audited = all.daemons[0].json("audit");
     assert!(audited.to_string().contains("/tokens"), "{audited}");
@@ -84,6 +91,10 @@ fn one_leads_and_another_follows_whatever_happens_to_it() {
         Api::of(&all.daemons[second], "api-certificate.pem").with(&token, "GET", "/api/v1/site", None).status,
         200
     );
+    assert!(all.daemons[1].json("account list").to_string().contains("ann"), "accounts are the site's");
+    eventually("that one is gone is told", || {
+        all.daemons[1].ok("site status").contains("the daemon alpha of this site is gone")
+    });
     all.daemons[0].restart();
     assert!(all.daemons[0].ok("site status").contains("stands by"));
 
@@ -127,6 +138,14 @@ fn one_leads_and_another_follows_whatever_happens_to_it() {
         std::thread::sleep(Duration::from_millis(100));
     }
     eventually("the session is there again", || far.json("peer status near")["state"] == "connected");
+    // A database that was made anew under them is nobody's.
+    server.sql("postgres", "DROP DATABASE near WITH (FORCE)");
+    server.sql("postgres", "CREATE DATABASE near");
+    eventually("it is seen", || {
+        all.daemons.iter().any(|daemon| daemon.log().contains("is empty, though this daemon"))
+    });
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(server.sql("near", "SELECT count(*) FROM pg_tables WHERE schemaname = 'public'").trim(), "0");
     for site in &all.daemons {
         assert!(!site.log().contains(PASSWORD), "no log shows a password");
     }

@@ -94,7 +94,10 @@ impl Keeper {
 
     /// How many of the others are active, draining, and gone.
     pub(crate) fn counts(&self) -> (u64, u64, u64) {
-        let (gone, draining) = (self.gone.lock().0.len() as i64, self.gone.lock().1);
+        let (gone, draining) = {
+            let gone = self.gone.lock();
+            (gone.0.len() as i64, gone.1)
+        };
         let active = self.others().saturating_sub(gone).saturating_sub(draining);
         (active.max(0) as u64, draining.max(0) as u64, gone as u64)
     }
