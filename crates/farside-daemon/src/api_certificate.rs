@@ -30,6 +30,8 @@ use tokio::sync::Notify;
 use x509_parser::prelude::{FromDer, X509Certificate};
 use zeroize::Zeroizing;
 
+use crate::options::ApiConfig;
+
 use crate::certificate_end;
 
 /// The own one in the data directory.
@@ -50,6 +52,16 @@ pub(crate) enum Source {
     Own { directory: PathBuf, names: Vec<String> },
     /// Files in PEM: the certificate with those between it and its authority, and its key.
     Files { certificate: PathBuf, key: PathBuf },
+}
+
+impl Source {
+    /// As the site is set up: its own lies in the data directory.
+    pub(crate) fn of(config: &ApiConfig, directory: &Path) -> Source {
+        match &config.own {
+            Some((certificate, key)) => Source::Files { certificate: certificate.clone(), key: key.clone() },
+            None => Source::Own { directory: directory.to_owned(), names: config.names.clone() },
+        }
+    }
 }
 
 /// When files were changed last.

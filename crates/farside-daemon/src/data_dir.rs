@@ -9,6 +9,18 @@ use crate::error::DaemonError;
 
 /// The state database.
 pub(crate) const STATE_FILE: &str = "farside.db";
+/// The control socket.
+pub(crate) const CONTROL_SOCKET: &str = "farside.sock";
+/// The NBD socket.
+pub(crate) const NBD_SOCKET: &str = "nbd.sock";
+/// Holds the address that is really listened on, whatever port was asked for.
+pub(crate) const PEER_ADDRESS_FILE: &str = "peer.addr";
+/// The same for hosts over TCP.
+pub(crate) const NBD_ADDRESS_FILE: &str = "nbd.addr";
+/// The same for the API over HTTPS.
+pub(crate) const API_ADDRESS_FILE: &str = "api.addr";
+/// The same for `/metrics`.
+pub(crate) const HTTP_ADDRESS_FILE: &str = "http.addr";
 
 /// A data directory that is this daemon's until dropped.
 #[derive(Debug)]

@@ -61,6 +61,7 @@ mod run;
 mod schedules;
 mod scrubs;
 mod service;
+mod signals;
 mod similarity;
 mod site;
 mod sites;

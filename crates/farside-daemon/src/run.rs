@@ -1,6 +1,5 @@
 //! Start to stop.
 
-use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +13,6 @@ use farside_transfer::precedence::{self, Precedence};
 use farside_transfer::source::{EncoderSettings, Similarity};
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -28,7 +26,10 @@ use crate::daemons::announce;
 use crate::daemons::fence::Fence;
 use crate::daemons::keeper::Keeper;
 use crate::daemons::stand::{Leads, Stood, stand};
-use crate::data_dir::{DataDir, STATE_FILE};
+use crate::data_dir::{
+    API_ADDRESS_FILE, CONTROL_SOCKET, DataDir, HTTP_ADDRESS_FILE, NBD_ADDRESS_FILE, NBD_SOCKET,
+    PEER_ADDRESS_FILE, STATE_FILE,
+};
 use crate::dedups::Dedups;
 use crate::delays::Delays;
 use crate::drills::Drills;
@@ -41,12 +42,13 @@ use crate::logging::Log;
 use crate::metrics::Metrics;
 use crate::mirrors::{MirrorParts, Mirrors};
 use crate::operations::Operations;
-use crate::options::{ApiConfig, Config, Listen, NbdConfig, NbdTls, Options, reread_accelerator};
+use crate::options::{Config, Listen, NbdConfig, NbdTls, Options, reread_accelerator};
 use crate::peers::Rights;
 use crate::pools::Pools;
 use crate::pools::opening::Opening;
 use crate::pools::seen;
 use crate::scrubs::Scrubs;
+use crate::signals::Signals;
 use crate::similarity::SimilarityFiles;
 use crate::site::Site;
 use crate::sites::door::{PeerDoor, peer_door};
@@ -59,19 +61,6 @@ use crate::{http, known_clusters, known_pools, listen, logging, service};
 
 /// How long requests under way may take to end once the stop has begun. systemd's own patience is 90 s.
 const REQUESTS_END_WITHIN: Duration = Duration::from_secs(20);
-
-/// The control socket.
-pub(crate) const CONTROL_SOCKET: &str = "farside.sock";
-/// The NBD socket.
-const NBD_SOCKET: &str = "nbd.sock";
-/// Holds the address that is really listened on, whatever port was asked for.
-pub(crate) const PEER_ADDRESS_FILE: &str = "peer.addr";
-/// The same for hosts over TCP.
-pub(crate) const NBD_ADDRESS_FILE: &str = "nbd.addr";
-/// The same for the API over HTTPS.
-pub(crate) const API_ADDRESS_FILE: &str = "api.addr";
-/// The same for `/metrics`.
-pub(crate) const HTTP_ADDRESS_FILE: &str = "http.addr";
 
 /// Whether the daemon would start with this configuration, as far as that is seen without starting it: nothing is made or opened.
 ///
@@ -472,9 +461,10 @@ pub(crate) async fn start(
     let access = Access::load(data_dir.path(), state.clone(), Arc::clone(&clock)).await?;
     let api_certificate = match &config.api.listen {
         Listen::Off => None,
-        Listen::At(_) => {
-            Some(ApiCertificate::load(certificate_of(&config.api, data_dir)).map_err(DaemonError::Config)?)
-        }
+        Listen::At(_) => Some(
+            ApiCertificate::load(api_certificate::Source::of(&config.api, data_dir.path()))
+                .map_err(DaemonError::Config)?,
+        ),
     };
     let document = SiteDocument {
         name: config.name.clone(),
@@ -534,19 +524,6 @@ pub(crate) async fn start(
         known_pools::readers_go_on(&site, name, pool).await;
     }
     Ok((site, late, door))
-}
-
-/// Where the certificate of the API comes from.
-pub(crate) fn certificate_of(config: &ApiConfig, data_dir: &DataDir) -> api_certificate::Source {
-    match &config.own {
-        Some((certificate, key)) => {
-            api_certificate::Source::Files { certificate: certificate.clone(), key: key.clone() }
-        }
-        None => api_certificate::Source::Own {
-            directory: data_dir.path().to_owned(),
-            names: config.names.clone(),
-        },
-    }
 }
 
 /// How far hosts go before transfers. What cannot be read must not keep the daemon from its start.
@@ -686,60 +663,8 @@ fn announce(site: &Site, data_dir: &DataDir) -> Result<(), DaemonError> {
         document.nbd_address.clone().unwrap_or_else(off),
         document.api_address.clone().unwrap_or_else(off),
     );
-    say_ready(line);
+    service::say_ready(line);
     Ok(())
-}
-
-/// The same of a daemon that stands by.
-pub(crate) fn announce_standby(line: &str) {
-    say_ready(line.to_owned());
-}
-
-fn say_ready(line: String) {
-    service::ready(&line);
-    // A closed stdout is no reason to end, and one that nobody reads no reason to wait.
-    std::thread::spawn(move || {
-        let _ = writeln!(std::io::stdout(), "{line}");
-    });
-}
-
-pub(crate) struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-    hangup: Signal,
-}
-
-impl Signals {
-    fn listen() -> std::io::Result<Signals> {
-        Ok(Signals {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-            hangup: signal(SignalKind::hangup())?,
-        })
-    }
-
-    /// Waits for the one that ends the daemon. SIGHUP is not: whoever sends it wants a configuration or a log file taken up
-    /// anew, or has left a terminal, and hosts have their volumes from here. It has the certificate of the API read again.
-    pub(crate) async fn wait(&mut self, certificate: Option<&ApiCertificate>) -> &'static str {
-        loop {
-            tokio::select! {
-                _ = self.terminate.recv() => return "SIGTERM",
-                _ = self.interrupt.recv() => return "SIGINT",
-                _ = self.hangup.recv() => match certificate {
-                    Some(certificate) => {
-                        tracing::info!(
-                            "SIGHUP: the certificate of the API is read again, everything goes on. A changed farside.toml is \
-                             taken up by a restart"
-                        );
-                        certificate.read_again();
-                    }
-                    None => tracing::info!(
-                        "SIGHUP: nothing to reload, everything goes on. A changed farside.toml is taken up by a restart"
-                    ),
-                },
-            }
-        }
-    }
 }
 
 /// Has every limit follow the clock, as long as the daemon runs.

@@ -1,5 +1,6 @@
 //! What systemd is told: ready, alive, stopping. Without systemd every call does nothing.
 
+use std::io::Write;
 use std::time::Duration;
 
 use sd_notify::NotifyState;
@@ -7,6 +8,15 @@ use sd_notify::NotifyState;
 /// Everything serves.
 pub(crate) fn ready(status: &str) {
     notify(&[NotifyState::Ready, NotifyState::Status(status)]);
+}
+
+/// The same, and one line on standard output for whoever waits for it.
+pub(crate) fn say_ready(line: String) {
+    ready(&line);
+    // A closed stdout is no reason to end, and one that nobody reads no reason to wait.
+    std::thread::spawn(move || {
+        let _ = writeln!(std::io::stdout(), "{line}");
+    });
 }
 
 /// The stop has begun.

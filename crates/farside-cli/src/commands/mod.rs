@@ -4,6 +4,7 @@ mod accelerator;
 mod access;
 mod alarm;
 mod check;
+mod codes;
 mod context;
 mod dedup;
 mod generate;

@@ -1,14 +1,12 @@
 //! `farside peer`.
 
-use std::io::{IsTerminal, Read, Write};
-use std::path::Path;
-
 use farside_api::{
     AccessRole, CreateInvitation, ErrorBody, ErrorCode, Invitation, JoinPeer, OpenInvitation, PathState,
     PathsMode, Peer, PeerPath, PeerRights, PeerState, PeerStatus, Plan, RekeyPeer, SetPeer, SiteStatus,
 };
 use reqwest::Method;
 
+use super::codes;
 use super::context::Context;
 use super::present;
 use super::site::{throttle, throttle_now};
@@ -17,9 +15,6 @@ use crate::arguments::peer::{self as arguments, Peer as Verb};
 use crate::confirm::{DestructiveRequest, Impact, carry_out};
 use crate::output::{Column, details, one_line, or_dash, table};
 use crate::quantities::{duration, rate, size, time};
-
-/// A code is some hundred characters; what is longer is another file.
-const CODE_BYTES_MAX: u64 = 4096;
 
 pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
     match verb {
@@ -53,7 +48,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
                 return Ok(());
             }
             let wanted = name.clone();
-            let request = JoinPeer { address, code: code(code_file.as_deref())?, name };
+            let request = JoinPeer { address, code: codes::code(code_file.as_deref())?, name };
             let peer: Peer = context.client.post(&["peers"], &request).await?;
             if let Some(wanted) = wanted.filter(|wanted| *wanted != peer.name && !context.json) {
                 eprintln!(
@@ -305,40 +300,6 @@ fn invitations(open: &[OpenInvitation]) -> String {
     table(&columns, rows.collect(), "no invitation can be used")
 }
 
-/// The code of an invitation: from a file, a prompt, or stdin. Never from the arguments.
-pub(super) fn code(file: Option<&Path>) -> Result<String, ErrorBody> {
-    let mut text = String::new();
-    let read = match file {
-        Some(path) => {
-            std::fs::File::open(path).and_then(|f| f.take(CODE_BYTES_MAX).read_to_string(&mut text))
-        }
-        None if std::io::stdin().is_terminal() => {
-            eprint!("code of the invitation: ");
-            let _ = std::io::stderr().flush();
-            std::io::stdin().read_line(&mut text)
-        }
-        None => std::io::stdin().take(CODE_BYTES_MAX).read_to_string(&mut text),
-    };
-    let origin = file.map_or_else(|| String::from("stdin"), |path| path.display().to_string());
-    read.map_err(|e| {
-        ErrorBody::new(ErrorCode::WrongUsage, format!("cannot read the code from {origin}: {e}"))
-    })?;
-    match code_in(&text) {
-        "" => Err(ErrorBody::new(ErrorCode::WrongUsage, format!("no code came from {origin}"))
-            .hint("farside peer invite (for a further daemon: farside site invite) prints one")),
-        code => Ok(code.to_owned()),
-    }
-}
-
-/// How codes begin: of peers, of daemons of one site.
-const CODES: [&str; 2] = ["farside1_", "farside-daemon1_"];
-
-/// The code in what was read: the line that begins as one does, where there are others beside it.
-fn code_in(text: &str) -> &str {
-    let mut lines = text.lines().map(str::trim);
-    lines.find(|line| CODES.iter().any(|code| line.starts_with(code))).unwrap_or_else(|| text.trim())
-}
-
 fn state(state: PeerState) -> &'static str {
     match state {
         PeerState::Connected => "connected",
@@ -515,18 +476,4 @@ fn paths(paths: &[PeerPath]) -> String {
 fn path_name(path: &PeerPath) -> String {
     let local = path.local.as_ref();
     local.map_or_else(|| path.remote.clone(), |local| format!("{local}={}", path.remote))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_code_is_found_among_other_lines() {
-        assert_eq!(code_in("farside1_ab_cd_ef\n"), "farside1_ab_cd_ef");
-        assert_eq!(code_in("valid until noon\n  farside1_ab_cd_ef \nthank you\n"), "farside1_ab_cd_ef");
-        // What is none is refused by the daemon, as it is.
-        assert_eq!(code_in(" something else \n"), "something else");
-        assert_eq!(code_in("\n"), "");
-    }
 }

@@ -49,7 +49,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
         Verb::Join { database, database_password_file, code_file } => {
             check_without_password(&database)?;
             let password = database_password_file.as_deref().map(password_of).transpose()?;
-            let code = super::peer::code(code_file.as_deref())?;
+            let code = super::codes::code(code_file.as_deref())?;
             let joined: SiteJoined =
                 context.client.post(&["site", "join"], &JoinSite { database, password, code }).await?;
             context.show(&joined, |joined| {

@@ -14,7 +14,7 @@ use super::standby::Standby;
 use crate::data_dir::DataDir;
 use crate::error::DaemonError;
 use crate::options::{Config, Listen};
-use crate::run::Signals;
+use crate::signals::Signals;
 use crate::state::{Card, Common, Desk, Leading, ServerAddress, StateError, Turn};
 
 /// How it came out.

@@ -19,16 +19,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::pass_on::{Follows, pass_on};
 use super::roster;
-use crate::api_certificate::ApiCertificate;
-use crate::data_dir::DataDir;
+use crate::api_certificate::{ApiCertificate, Source};
+use crate::data_dir::{
+    API_ADDRESS_FILE, CONTROL_SOCKET, DataDir, HTTP_ADDRESS_FILE, NBD_ADDRESS_FILE, PEER_ADDRESS_FILE,
+};
 use crate::error::DaemonError;
 use crate::http::ApiError;
 use crate::listen::{self, Guests, Manners, Origin, TlsListener, Visit, attend};
 use crate::options::{Config, Listen};
-use crate::run::{
-    API_ADDRESS_FILE, CONTROL_SOCKET, HTTP_ADDRESS_FILE, NBD_ADDRESS_FILE, PEER_ADDRESS_FILE,
-    announce_standby, certificate_of,
-};
 use crate::service;
 use crate::state::Desk;
 
@@ -65,8 +63,8 @@ impl Standby {
         if let Listen::At(address) = &config.api.listen {
             let listener = listen::tcp("api", "--api-listen", address).await?;
             api = Some(listener.local_addr().map_err(DaemonError::Start)?.to_string());
-            let certificate =
-                ApiCertificate::load(certificate_of(&config.api, data_dir)).map_err(DaemonError::Config)?;
+            let certificate = ApiCertificate::load(Source::of(&config.api, data_dir.path()))
+                .map_err(DaemonError::Config)?;
             let configuration = certificate.configuration().map_err(DaemonError::Config)?;
             let guests =
                 Guests::new(TlsListener::new(listener, configuration), Manners::NETWORK, stop.clone());
@@ -102,7 +100,7 @@ impl Standby {
             .tasks
             .push(tokio::spawn(stop.clone().run_until_cancelled_owned(service::feed_watchdog()).map()));
         tracing::info!(daemon = name, "this daemon stands by: another one leads the site, or will");
-        announce_standby(&line);
+        service::say_ready(line);
         Ok(standby)
     }
 

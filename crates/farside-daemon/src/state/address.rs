@@ -10,7 +10,7 @@ use std::str::FromStr;
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 use zeroize::Zeroizing;
 
-use super::postgres::desk::Lead;
+use super::lead::Lead;
 
 /// Begins the address of a server.
 const SCHEMES: [&str; 2] = ["postgres://", "postgresql://"];

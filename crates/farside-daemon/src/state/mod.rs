@@ -22,6 +22,7 @@ mod ended_transfers;
 mod error;
 mod hosts;
 mod kept_points;
+mod lead;
 mod lines;
 mod log;
 mod moving;

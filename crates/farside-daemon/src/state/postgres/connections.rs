@@ -14,9 +14,9 @@ use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep, timeout};
 use uuid::Uuid;
 
-use super::desk::{Lead, connections_of};
 use crate::state::address::ServerAddress;
 use crate::state::error::StateError;
+use crate::state::lead::{Lead, connections_of};
 use crate::state::statement::{Row, Statement};
 
 /// How long connecting may take, signing in included.

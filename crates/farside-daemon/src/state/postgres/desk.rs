@@ -11,11 +11,11 @@ use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::connections::LOCK;
-use super::{migrations, schema_of};
+use super::schema::{SCHEMA, migrations, schema_of};
 use crate::daemons::lease::{Decision, HOLDS, Membership, Seen, decide};
 use crate::state::address::ServerAddress;
 use crate::state::error::StateError;
-use crate::state::sqlite::SCHEMA;
+use crate::state::lead::{Lead, connections_of};
 
 /// How long connecting may take, and how long anything that is asked.
 const CONNECT_WITHIN: Duration = Duration::from_secs(3);
@@ -49,13 +49,6 @@ pub(crate) struct Card {
 pub(crate) struct Common {
     pub(crate) site_id: String,
     pub(crate) site_name: String,
-}
-
-/// A lease that was taken.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Lead {
-    pub(crate) daemon: Uuid,
-    pub(crate) number: i64,
 }
 
 /// Who leads.
@@ -149,11 +142,6 @@ impl std::fmt::Debug for Desk {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.address)
     }
-}
-
-/// `application_name` of the connections that a daemon has for the state while it leads.
-pub(super) fn connections_of(lead: Lead) -> String {
-    format!("farsided {} {}", &lead.daemon.simple().to_string()[..12], lead.number)
 }
 
 impl Desk {

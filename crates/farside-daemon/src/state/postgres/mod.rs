@@ -6,24 +6,17 @@
 
 pub(super) mod connections;
 pub(super) mod desk;
+mod schema;
 
 use std::sync::Arc;
 
-use sqlx::SqlSafeStr;
-use sqlx::migrate::{Migration, MigrationType, Migrator};
 use sqlx::postgres::PgConnection;
 
 use super::address::ServerAddress;
 use super::connections::{Connections as AnyConnections, Gate, Opened};
 use super::error::StateError;
-use super::sqlite::SCHEMA;
 use connections::{Connections, Purpose, Server};
-
-/// What has made the tables. The first is all that SQLite's migrations made up to this number; from then on both go together.
-const MIGRATIONS: [(i64, &str, &str); 2] = [
-    (23, "first", include_str!("../migrations/postgres/0023_first.sql")),
-    (24, "daemons", include_str!("../migrations/postgres/0024_daemons.sql")),
-];
+use schema::{SCHEMA, migrations, schema_of};
 
 /// Opens the database, made or brought up to date if need be.
 pub(super) async fn open(address: &ServerAddress) -> Result<Opened, StateError> {
@@ -81,24 +74,6 @@ async fn prepare(connection: &mut PgConnection, server: &Server) -> Result<bool,
         );
     }
     Ok(found.is_none())
-}
-
-/// The schema of a database; none if it is new.
-async fn schema_of(connection: &mut PgConnection) -> Result<Option<i64>, sqlx::Error> {
-    let made: bool = sqlx::query_scalar("SELECT to_regclass('_sqlx_migrations') IS NOT NULL")
-        .fetch_one(&mut *connection)
-        .await?;
-    if !made {
-        return Ok(None);
-    }
-    sqlx::query_scalar("SELECT max(version) FROM _sqlx_migrations").fetch_one(connection).await
-}
-
-fn migrations() -> Migrator {
-    let migration = |(version, name, sql): (i64, &'static str, &'static str)| {
-        Migration::new(version, name.into(), MigrationType::Simple, sql.into_sql_str(), false)
-    };
-    Migrator::with_migrations(MIGRATIONS.into_iter().map(migration).collect())
 }
 
 #[cfg(test)]
