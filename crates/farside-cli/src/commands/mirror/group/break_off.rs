@@ -25,7 +25,7 @@ pub(crate) async fn break_off(
     at: Option<String>,
     destructive: Destructive,
 ) -> Result<(), ErrorBody> {
-    let of_group = members(context, group).await?;
+    let of_group = members(context, group).await?.replicas(group)?;
     let Group { members, .. } = &of_group;
     // What was broken off already decides.
     let before = decided(members).map_err(|why| {

@@ -1,6 +1,8 @@
 //! The mirrors of a group, and the newest moment that all of them have. Which that is, is pure ([`choose`]).
 
-use farside_api::{ErrorBody, ErrorCode, MadeBy, Mirror, MirrorState, Plan, Role, Snapshot, Timestamp};
+use farside_api::{
+    ErrorBody, ErrorCode, MadeBy, Mirror, MirrorState, Plan, Role, Snapshot, SourceHeard, Timestamp,
+};
 use reqwest::Method;
 use serde::Serialize;
 
@@ -31,6 +33,11 @@ impl Member {
 
     pub(super) fn is_broken_off(&self) -> bool {
         self.mirror.state == MirrorState::BrokenOff
+    }
+
+    /// Its volume is the original of its former source, which follows it: what is in the group is the way back.
+    pub(super) fn is_original(&self) -> bool {
+        self.is_broken_off() && self.mirror.source_heard == Some(SourceHeard::Follows)
     }
 }
 
@@ -85,14 +92,49 @@ pub(super) struct Group {
     pub(super) members: Vec<Member>,
     /// Volumes that are in it and hold nothing yet: there is nothing of them to be used.
     pub(super) left_out: Vec<String>,
+    /// Volumes that are the originals here: only the way back is in the group.
+    originals: Vec<String>,
+}
+
+/// That all volumes of the group have changed roles.
+fn swapped(group: &str, originals: &[Member]) -> ErrorBody {
+    let names: Vec<&str> = originals.iter().map(|m| m.mirror.name.as_str()).collect();
+    let (are, which) = match names.len() {
+        1 => ("is the original", "the replica is"),
+        _ => ("are the originals", "the replicas are"),
+    };
+    let site = originals.first().and_then(|m| m.mirror.source.split_once(':')).map(|(site, _)| site);
+    let message = format!(
+        "group {group}: {} {are} here already (swapped); there is nothing to take over",
+        names.join(" and ")
+    );
+    ErrorBody::new(ErrorCode::Refused, message)
+        .hint(format!("{which} at {}: the same command there", site.unwrap_or("the other site")))
 }
 
 impl Group {
+    /// Those that are replicas, or were made writable by a person. What has changed roles is the original here and is not to be taken over.
+    ///
+    /// # Errors
+    /// If there are none.
+    pub(super) fn replicas(mut self, group: &str) -> Result<Group, ErrorBody> {
+        let (originals, replicas): (Vec<Member>, Vec<Member>) =
+            self.members.into_iter().partition(Member::is_original);
+        if replicas.is_empty() {
+            return Err(swapped(group, &originals));
+        }
+        self.members = replicas;
+        self.originals = originals.into_iter().map(|m| m.mirror.name).collect();
+        Ok(self)
+    }
+
     /// That some are left out, a line each.
     pub(super) fn note(&self, group: &str) -> String {
         let line =
             |name: &String| format!("{name} is in group {group} and holds nothing yet: it is left out\n");
-        self.left_out.iter().map(line).collect()
+        let original =
+            |name: &String| format!("{name} is the original here already (swapped): it is left as it is\n");
+        self.left_out.iter().map(line).chain(self.originals.iter().map(original)).collect()
     }
 
     /// The same for people who read along where a program reads the answer, whose form has no place for it.
@@ -113,7 +155,7 @@ pub(super) async fn members(context: &Context, group: &str) -> Result<Group, Err
         member.snapshots = context.client.get(&["volumes", pool, volume, "snapshots"]).await?;
         members.push(member);
     }
-    Ok(Group { members, left_out })
+    Ok(Group { members, left_out, originals: Vec::new() })
 }
 
 /// The replicas of the group that hold a version, and the names of those that do not: these are not updated with the others.
@@ -311,6 +353,24 @@ mod tests {
         both.iter_mut().for_each(|member| member.snapshots[1].on_main_line = false);
         assert_eq!(choose(&both, Some(rescue), None, Line::Any).unwrap().names, [rescue, rescue]);
         assert!(choose(&both, Some(rescue), None, Line::Main).is_err());
+    }
+
+    #[test]
+    fn what_has_changed_roles_is_not_taken_over() {
+        let original = |name| {
+            let mut member = member(name, "broken-off", None, &[]);
+            member.mirror.source_heard = Some(SourceHeard::Follows);
+            member
+        };
+        let group = |members| Group { members, left_out: Vec::new(), originals: Vec::new() };
+        let some = vec![original("q/a"), member("q/b", "mirrored", None, &[])];
+        let left = group(some).replicas("shop").unwrap();
+        assert_eq!(left.members.len(), 1);
+        assert!(left.note("shop").contains("q/a is the original here already (swapped)"));
+        let none = group(vec![original("q/a"), original("q/b")]).replicas("shop").err().unwrap();
+        assert!(none.message.contains("q/a and q/b are the originals here already"), "{}", none.message);
+        // What a person has broken off is still of the group.
+        assert!(group(vec![member("q/a", "broken-off", None, &[])]).replicas("shop").is_ok());
     }
 
     #[test]
