@@ -414,7 +414,7 @@ async fn a_source_that_lost_its_database_goes_on_with_the_group() {
 #[tokio::test(start_paused = true)]
 async fn the_others_are_updated_when_one_has_changed_roles() {
     let (pair, mirrors) = grouped(747, slow(), Schedule::OnRequest).await;
-    mirrors[0].swap(PATIENCE).await.unwrap();
+    pair.b.destination.swap(&replica("a"), PATIENCE).await.unwrap();
     assert_eq!(mirrors[0].status().state, State::BrokenOff);
     for number in 2..4 {
         VOLUMES[1..].iter().for_each(|name| stamp(&pair, name, number));
