@@ -56,8 +56,11 @@ pub(super) struct Step<'a, Q> {
 }
 
 /// Shows the plans of all steps, and asks once. Answers whether they are to be carried out.
+///
+/// Of `command`, which works on the whole group, the plans of its parts speak in vain: that is what was typed.
 pub(super) async fn consent<Q: Serialize>(
     context: &Context,
+    command: &str,
     headline: &str,
     steps: &[Step<'_, Q>],
     destructive: Destructive,
@@ -69,7 +72,7 @@ pub(super) async fn consent<Q: Serialize>(
     for step in steps {
         let query = [("plan", "true")];
         let plan: Plan = context.client.request(Method::POST, &step.path, &query, step.body.as_ref()).await?;
-        plans.push(plan);
+        plans.push(without_advice(plan, command));
     }
     let all = headline.to_owned() + &plans.iter().map(describe).collect::<String>();
     if destructive.plan {
@@ -84,6 +87,12 @@ pub(super) async fn consent<Q: Serialize>(
         true => Ok(true),
         false => Err(ErrorBody::new(ErrorCode::Failed, "cancelled; nothing was changed")),
     }
+}
+
+/// A plan without what points to this command.
+fn without_advice(mut plan: Plan, command: &str) -> Plan {
+    plan.would.retain(|line| !line.contains(command));
+    plan
 }
 
 /// The mirrors of a group.
@@ -222,7 +231,9 @@ fn choose(
     };
     // A name can be given again: the moment says whether it is the same. What mirrors took is named by each.
     let is_same = |a: &Snapshot, b: &Snapshot| {
-        let are_mirrors = a.made_by != MadeBy::Person && b.made_by != MadeBy::Person;
+        // What was set aside of them by one command after the other has other names, and is of one moment still.
+        let is_of_mirror = |s: &Snapshot| s.made_by != MadeBy::Person || s.taken_by.is_some();
+        let are_mirrors = is_of_mirror(a) && is_of_mirror(b);
         // What one command set aside has one name. Of what hosts wrote that is all it has in common: each was frozen in its turn.
         let is_one_rescue = a.name == b.name && moment_of_name(&a.name).is_some();
         is_one_rescue || a.created_at == b.created_at && (a.name == b.name || are_mirrors)
@@ -255,6 +266,18 @@ fn choose(
     })
 }
 
+/// # Errors
+/// If no member has a snapshot of this name.
+pub(super) fn known(group: &str, members: &[Member], named: &str) -> Result<(), ErrorBody> {
+    if members.iter().flat_map(|m| &m.snapshots).any(|s| s.name == named) {
+        return Ok(());
+    }
+    let first = members.first().map_or("POOL/VOL", |m| m.mirror.name.as_str());
+    let message = format!("no replica of group {group} has a snapshot {named}. Nothing was changed");
+    Err(ErrorBody::new(ErrorCode::Refused, message)
+        .hint(format!("farside snapshot list {first} shows what is there")))
+}
+
 /// The same, with what to do where there is none.
 pub(super) fn instant_of(
     group: &str,
@@ -263,6 +286,9 @@ pub(super) fn instant_of(
     decided: Option<Timestamp>,
     line: Line,
 ) -> Result<Instant, ErrorBody> {
+    if let Some(named) = named {
+        known(group, members, named)?;
+    }
     choose(members, named, decided, line).map_err(|why| {
         ErrorBody::new(ErrorCode::Refused, format!("group {group}: {why}. Nothing was changed")).hint(
             "an update brings all mirrors of a group to one moment: farside mirror update POOL/VOL; without --group each command works \
@@ -273,6 +299,7 @@ pub(super) fn instant_of(
 
 #[cfg(test)]
 mod tests {
+    use farside_api::TakenBy;
     use serde_json::json;
 
     use super::*;
@@ -353,6 +380,46 @@ mod tests {
         both.iter_mut().for_each(|member| member.snapshots[1].on_main_line = false);
         assert_eq!(choose(&both, Some(rescue), None, Line::Any).unwrap().names, [rescue, rescue]);
         assert!(choose(&both, Some(rescue), None, Line::Main).is_err());
+    }
+
+    #[test]
+    fn what_nobody_has_is_said_to_be_nowhere() {
+        let both = [
+            member("q/a", "mirrored", None, &[("s1", "10:00"), ("s2", "11:00")]),
+            member("q/b", "mirrored", None, &[("s1", "10:00")]),
+        ];
+        let said = |named| instant_of("shop", &both, Some(named), None, Line::Main).unwrap_err();
+        assert_eq!(said("s11").message, "no replica of group shop has a snapshot s11. Nothing was changed");
+        assert!(said("s11").hint.unwrap().contains("farside snapshot list q/a"));
+        assert!(said("s2").message.contains("not all of its mirrors have a snapshot of the moment of s2"));
+    }
+
+    #[test]
+    fn what_was_set_aside_one_after_the_other_is_the_same_by_its_moment() {
+        let (one, other) = ("rescue-2026-11-26T12:00:00.000000Z", "rescue-2026-11-26T12:05:00.000000Z");
+        let mut both = [
+            member("q/a", "broken-off", None, &[("s1", "10:00"), (one, "11:00")]),
+            member("q/b", "broken-off", None, &[("s1", "10:00"), (other, "11:00")]),
+        ];
+        for member in &mut both {
+            member.snapshots[1].on_main_line = false;
+            member.snapshots[1].taken_by = Some(TakenBy::Rescue);
+        }
+        assert_eq!(choose(&both, Some(one), None, Line::Any).unwrap().names, [one, other]);
+        // What hosts wrote was frozen in its turn, and is of no one moment.
+        both[1].snapshots[1].created_at = both[1].snapshots[0].created_at;
+        assert!(choose(&both, Some(one), None, Line::Any).is_err());
+    }
+
+    #[test]
+    fn the_plan_of_a_part_does_not_advise_what_was_typed() {
+        let would = vec![
+            "hosts may write to q/a".to_owned(),
+            "the others stay; farside mirror break --group shop takes all of them over".to_owned(),
+        ];
+        let plan = || Plan { would: would.clone(), ..Plan::default() };
+        assert_eq!(without_advice(plan(), "farside mirror break --group shop ").would, would[..1]);
+        assert_eq!(without_advice(plan(), "farside mirror break --group sh ").would, would);
     }
 
     #[test]

@@ -59,7 +59,8 @@ pub(crate) async fn swap(
         of_group.note(group)
     );
     of_group.note_aside(context, group);
-    if !consent(context, &headline, &steps, destructive).await? {
+    let command = format!("farside mirror swap --group {group} ");
+    if !consent(context, &command, &headline, &steps, destructive).await? {
         return Ok(());
     }
     let mut operations = Vec::new();
