@@ -4,7 +4,8 @@
 //! part by a transfer of its own, gives its place to others, and waits; the last one publishes all. What is in force here is forgotten
 //! when the daemon stops: what was brought is staged in the pool, and the next update takes a new moment.
 //!
-//! One that has no first copy yet, is deleted or taken out is not waited for. One whose transfer fails ends the update of all: nothing of
+//! One that has no first copy yet, is deleted or taken out is not waited for, nor is the way back of one that has changed roles: its volume
+//! is the original. One whose transfer fails ends the update of all: nothing of
 //! it is published, and each says why. Where one is broken off the others stay where they are: what all have in common is the moment to
 //! break off at. [`round`] is pure.
 
@@ -173,6 +174,7 @@ impl Groups {
     }
 
     fn find(self: &Arc<Self>, joining: &Joining<'_>) -> Result<Found, MirrorError> {
+        let followed = joining.key.followed(joining.source);
         let groups = self.lock();
         let Some(group) = groups.get(&joining.key) else { return Ok(Found::Alone) };
         if let Some(update) = &group.update {
@@ -188,8 +190,9 @@ impl Groups {
                 None => Found::Busy(group.ended.clone()),
             });
         }
+        let counts = |m: &Member| m.counts && !m.is_asleep(&followed);
         let members: BTreeMap<Uuid, Member> =
-            group.members.iter().filter(|(_, m)| m.counts).map(|(id, m)| (*id, m.clone())).collect();
+            group.members.iter().filter(|(_, m)| counts(m)).map(|(id, m)| (*id, m.clone())).collect();
         if members.len() < 2 || !members.contains_key(&joining.id) {
             return Ok(Found::Alone);
         }
@@ -197,7 +200,7 @@ impl Groups {
         if members.len() > GROUP_MAX {
             return Err(MirrorError::State(format!(
                 "group {name} has {} mirrors; {GROUP_MAX} are updated together at most. Take some out: farside mirror set \
-                 POOL/VOL --group ''",
+                 POOL/VOL --group none",
                 members.len()
             )));
         }

@@ -261,7 +261,12 @@ async fn set(
     Path((pool, volume)): OneMirror,
     Body(request): Body<SetMirror>,
 ) -> Answer<Mirror> {
-    let mirror = site.mirrors.awake(&name_of(pool, volume)?)?;
+    let name = name_of(pool, volume)?;
+    // Out of its group also goes the way back of a volume that is the original now.
+    let mirror = match only_leaves_group(&request) {
+        true => site.mirrors.mirror(&name)?,
+        false => site.mirrors.awake(&name)?,
+    };
     let schedule = schedules::asked_or_objective(
         request.rpo_seconds,
         request.every_seconds,
@@ -291,6 +296,11 @@ async fn set(
     let follows = status.relationship.upstream.follows.first();
     let source_follows = source_follows(&site, is_grouped, follows);
     Ok(Json(Mirror { source_follows, ..site.mirrors.document(&status, site.clock.now()) }))
+}
+
+/// Whether a mirror is to be taken out of its group, and nothing else.
+fn only_leaves_group(request: &SetMirror) -> bool {
+    *request == SetMirror { group: Some(String::new()), ..SetMirror::default() }
 }
 
 /// What the source of a mirror that was put into a group follows: its moment is not its own.

@@ -1,6 +1,7 @@
 //! Groups whose volumes show different moments: after a role change or first copies, until their next update. Pure.
 //!
-//! The lag of each is of what it shows. What `break --group` takes over is older: the newest moment that all hold.
+//! The lag of each is of what it shows. What `break --group` takes over is older: the newest moment that all hold, if there is
+//! one.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -25,8 +26,9 @@ pub(super) fn without(statuses: &[MirrorStatus]) -> HashMap<Uuid, String> {
         let of = move |member: &MirrorStatus| {
             let volume = &member.relationship.destination;
             let text = format!(
-                "the volumes of group {group} show different moments, from {oldest:.0} to {newest:.0}: farside mirror break --group \
-                 {group} takes over an earlier one, which all of them hold, until the group is updated (farside mirror update {volume})"
+                "the volumes of group {group} show different moments, from {oldest:.0} to {newest:.0}: farside mirror update \
+                 {volume} brings them to one; until then farside mirror break --group {group} takes over an earlier one, if there is one \
+                 that all of them hold"
             );
             (member.relationship.id, text)
         };

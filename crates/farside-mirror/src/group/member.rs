@@ -9,6 +9,7 @@ use farside_transfer::protocol::group::GroupMoment;
 use tokio::sync::Notify;
 use uuid::Uuid;
 
+use crate::source::SourceService;
 use crate::store::Relationship;
 
 /// Which group: its name, the source's site, and the pool here. What changes in one record is in one pool.
@@ -24,6 +25,13 @@ impl GroupKey {
     pub(crate) fn of(relationship: &Relationship) -> Option<GroupKey> {
         let name = relationship.group.clone()?;
         Some(GroupKey { name, peer: relationship.peer, pool: relationship.destination.pool.clone() })
+    }
+
+    /// What mirrors the group's site has here: (the original here, the replica there).
+    pub(super) fn followed(&self, source: &SourceService) -> Vec<(VolumeName, VolumeName)> {
+        let all = source.destinations().into_iter();
+        let of_site = all.filter(|r| r.peer == self.peer && r.base.is_some() && r.overtaken.is_none());
+        of_site.map(|r| (r.source, r.destination)).collect()
     }
 }
 
@@ -52,6 +60,12 @@ impl Member {
             stands: Some(Stands::Unknown),
             wake: Arc::default(),
         }
+    }
+
+    /// Whether it is but the way back: its volume is the original now, and its former source follows it.
+    pub(super) fn is_asleep(&self, followed: &[(VolumeName, VolumeName)]) -> bool {
+        self.stands == Some(Stands::BrokenOff)
+            && followed.iter().any(|(original, replica)| *original == self.volume && *replica == self.source)
     }
 }
 
@@ -82,7 +96,7 @@ impl Stands {
         };
         format!(
             "{volume} {is}, and its group is updated as a whole. To go on: {then}; or take it out: farside mirror set {volume} \
-             --group ''"
+             --group none"
         )
     }
 }
@@ -96,4 +110,35 @@ pub(crate) struct Place {
     pub(super) moment: GroupMoment,
     /// When the moment was taken, on monotonic time.
     pub(super) taken_at: Duration,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_way_back_of_a_volume_that_became_the_original_is_asleep() {
+        let name = |name: &str| name.parse::<VolumeName>().unwrap();
+        let member = |stands| Member {
+            volume: name("q/a"),
+            source: name("p/a"),
+            role_change: 1,
+            counts: true,
+            stands,
+            wake: Arc::default(),
+        };
+        let followed = [(name("q/b"), name("p/b")), (name("q/a"), name("p/a"))];
+        assert!(member(Some(Stands::BrokenOff)).is_asleep(&followed));
+        // A person's break keeps the others where they are.
+        assert!(!member(Some(Stands::BrokenOff)).is_asleep(&followed[..1]));
+        assert!(!member(Some(Stands::Swaps)).is_asleep(&followed));
+        assert!(!member(None).is_asleep(&followed));
+        assert!(!member(Some(Stands::BrokenOff)).is_asleep(&[(name("q/a"), name("p/b"))]));
+    }
+
+    #[test]
+    fn what_takes_one_out_can_be_typed() {
+        let why = Stands::BrokenOff.why(&"q/a".parse().unwrap());
+        assert!(why.ends_with("farside mirror set q/a --group none"), "{why}");
+    }
 }

@@ -14,12 +14,15 @@ use uuid::Uuid;
 
 use super::member::{GroupKey, Member};
 use crate::error::{MirrorError, blocking};
+use crate::source::SourceService;
 
 /// What a member works with when it joins.
 pub(crate) struct Joining<'a> {
     pub(crate) key: GroupKey,
     pub(crate) id: Uuid,
     pub(crate) link: &'a dyn PeerLink,
+    /// Says which volumes here have become originals.
+    pub(crate) source: &'a SourceService,
     pub(crate) clock: &'a dyn Clock,
     pub(crate) randomness: &'a dyn Randomness,
 }

@@ -1,11 +1,13 @@
 //! One moment of several volumes, for a destination that mirrors them as a group.
 
+use farside_engine::VolumeName;
 use farside_peer::{PeerId, Refusal};
 use farside_transfer::TransferKind;
 use farside_transfer::protocol::group::{self, Reservation};
 use farside_transfer::protocol::{ReserveTogether, ReservedTogether};
 use farside_transfer::refusal::{over_budget, refusal};
 use farside_transfer::source::reserve_together;
+use uuid::Uuid;
 
 use super::refusal::to_refusal;
 use super::shared::Shared;
@@ -57,14 +59,33 @@ impl Shared {
         })
     }
 
+    /// Whether the pool has kept what the destination shows: a base outlives the database that knew of it.
+    async fn is_pinned(
+        &self,
+        relationship: Uuid,
+        volume: &VolumeName,
+        shows: Option<Uuid>,
+    ) -> Result<bool, Refusal> {
+        let Some(shows) = shows else { return Ok(false) };
+        let (engine, of) = (self.engine.clone(), volume.clone());
+        let all = blocking(move || engine.all_snapshots(&of)).await.map_err(to_refusal)?;
+        Ok(all.iter().any(|s| s.uuid == shows && s.pinned_by.contains(&relationship)))
+    }
+
     /// Under the relationship's lock.
     async fn check_reservation(&self, peer: PeerId, member: &Reservation) -> Result<(), Refusal> {
-        let Reservation { relationship, transfer, volume, role_change, shows: _ } = member;
+        let Reservation { relationship, transfer, volume, role_change, shows } = member;
         self.check_rights(peer, volume)?;
         self.check_overtaken(*relationship, volume, TransferKind::Update, *role_change).await?;
         let has_base = self.tables().relationships.get(relationship).is_some_and(|r| r.base.is_some());
-        if !has_base {
-            return Err(refusal("state", format!("the source keeps no base of {volume} for the group yet")));
+        if !has_base && !self.is_pinned(*relationship, volume, *shows).await? {
+            return Err(refusal(
+                "state",
+                format!(
+                    "the source keeps no base of {volume} for the group. At the destination, for each volume of the group: farside \
+                     mirror set POOL/VOL --group none; then farside mirror update POOL/VOL; then farside mirror set POOL/VOL --group NAME"
+                ),
+            ));
         }
         if self.transfers.is_serving(*relationship) {
             return Err(refusal("state", format!("a transfer of {volume} is under way")));

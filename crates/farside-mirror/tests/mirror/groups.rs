@@ -395,6 +395,35 @@ async fn a_greedy_or_hostile_destination_gets_no_more_than_its_due() {
     assert_eq!(shown(&pair), [3; 3]);
 }
 
+/// What the pool at the source has kept is the base still: nobody has to make the group anew.
+#[tokio::test(start_paused = true)]
+async fn a_source_that_lost_its_database_goes_on_with_the_group() {
+    let (mut pair, mirrors) = grouped(746, slow(), Schedule::OnRequest).await;
+    for number in 2..5 {
+        stamp_all(&pair, number);
+        assert_ok(&update(&mirrors[0]).await);
+        until("it goes on", || mirrors.iter().all(|m| m.status().state == State::Mirrored)).await;
+        assert_eq!(shown(&pair), [number; 3]);
+        if number == 2 {
+            pair.lose_database_a().await;
+        }
+    }
+}
+
+/// Where one has changed roles, the others are updated: what is left of it in the group is the way back.
+#[tokio::test(start_paused = true)]
+async fn the_others_are_updated_when_one_has_changed_roles() {
+    let (pair, mirrors) = grouped(747, slow(), Schedule::OnRequest).await;
+    pair.b.destination.swap(&replica("a"), PATIENCE).await.unwrap();
+    assert_eq!(mirrors[0].status().state, State::BrokenOff);
+    for number in 2..4 {
+        VOLUMES[1..].iter().for_each(|name| stamp(&pair, name, number));
+        assert_ok(&update(&mirrors[1]).await);
+        until("it goes on", || mirrors[1..].iter().all(|m| m.status().state == State::Mirrored)).await;
+        assert_eq!(shown(&pair)[1..], [number; 2]);
+    }
+}
+
 /// Two have arrived when the site is stopped: what they brought is not published without the third.
 #[tokio::test(start_paused = true)]
 async fn a_site_that_stops_publishes_no_part() {

@@ -13,7 +13,7 @@ use crate::limits::GROUP_MAX;
 
 /// What is not done where an engine has no moment for several volumes.
 pub const NO_ONE_MOMENT: &str = "its volumes cannot be mirrored as a group. To mirror each by itself, at the destination: \
-    farside mirror set POOL/VOL --group ''";
+    farside mirror set POOL/VOL --group none";
 
 /// What a destination wants a snapshot to be taken for.
 #[derive(Clone, PartialEq, Eq, Debug)]

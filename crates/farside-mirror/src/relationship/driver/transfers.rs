@@ -68,6 +68,7 @@ impl Driver {
             shows: Vec::new(),
         });
         let (groups, randomness) = (self.parts.groups.clone(), self.parts.randomness.clone());
+        let source = self.parts.source.clone();
         let (links, queue) = (self.parts.links.clone(), self.parts.queue.clone());
         let (peer, wait) = (self.relationship.peer, self.link_wait);
         let (until, until_rx) = watch::channel(Instant::now() + wait);
@@ -83,8 +84,8 @@ impl Driver {
             let turn = match group {
                 None => None,
                 Some(key) => {
-                    let joining =
-                        Joining { key, id: mirror, link: &*link, clock: &*clock, randomness: &*randomness };
+                    let (link, source, clock, randomness) = (&*link, &*source, &*clock, &*randomness);
+                    let joining = Joining { key, id: mirror, link, source, clock, randomness };
                     groups.join(joining).await?.map(|place| Turn::new(groups.clone(), place))
                 }
             };

@@ -4,7 +4,7 @@ use farside_api::{BreakMirror, ErrorBody, Mirror, Timestamp};
 use reqwest::Method;
 use serde::Serialize;
 
-use super::members::{Group, Line, Member, Step, consent, decided, instant_of, members};
+use super::members::{Group, Line, Member, Step, consent, decided, instant_of, known, members};
 use super::set_aside::{kept, moment_of};
 use crate::arguments::destructive::Destructive;
 use crate::commands::context::Context;
@@ -25,13 +25,16 @@ pub(crate) async fn break_off(
     at: Option<String>,
     destructive: Destructive,
 ) -> Result<(), ErrorBody> {
-    let of_group = members(context, group).await?;
+    let of_group = members(context, group).await?.replicas(group)?;
     let Group { members, .. } = &of_group;
     // What was broken off already decides.
     let before = decided(members).map_err(|why| {
         ErrorBody::new(farside_api::ErrorCode::Refused, format!("group {group}: {why}. Nothing was changed"))
             .hint(format!("farside snapshot rollback --group {group} --at SNAP takes volumes that are broken off to one moment"))
     })?;
+    if let Some(at) = &at {
+        known(group, members, at)?;
+    }
     if let Some(at) = &at
         && members.iter().all(Member::is_broken_off)
         && instant_of(group, members, Some(at), before, Line::Main).is_err()
@@ -53,7 +56,8 @@ pub(crate) async fn break_off(
         of_group.note(group)
     );
     of_group.note_aside(context, group);
-    if !consent(context, &headline, &steps, destructive).await? {
+    let command = format!("farside mirror break --group {group} ");
+    if !consent(context, &command, &headline, &steps, destructive).await? {
         return Ok(());
     }
     let mut mirrors: Vec<Mirror> = Vec::new();

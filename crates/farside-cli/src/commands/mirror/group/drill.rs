@@ -92,7 +92,7 @@ async fn clones(
     let mut attempts = 0;
     loop {
         attempts += 1;
-        let of_group = members(context, group).await?;
+        let of_group = members(context, group).await?.replicas(group)?;
         let members = &of_group.members;
         let instant = instant_of(group, members, arguments.at.as_ref().map(At::name), None, Line::Main)?;
         let mut drills = Vec::new();

@@ -1,6 +1,8 @@
 //! The mirrors of a group, and the newest moment that all of them have. Which that is, is pure ([`choose`]).
 
-use farside_api::{ErrorBody, ErrorCode, MadeBy, Mirror, MirrorState, Plan, Role, Snapshot, Timestamp};
+use farside_api::{
+    ErrorBody, ErrorCode, MadeBy, Mirror, MirrorState, Plan, Role, Snapshot, SourceHeard, Timestamp,
+};
 use reqwest::Method;
 use serde::Serialize;
 
@@ -32,6 +34,11 @@ impl Member {
     pub(super) fn is_broken_off(&self) -> bool {
         self.mirror.state == MirrorState::BrokenOff
     }
+
+    /// Its volume is the original of its former source, which follows it: what is in the group is the way back.
+    pub(super) fn is_original(&self) -> bool {
+        self.is_broken_off() && self.mirror.source_heard == Some(SourceHeard::Follows)
+    }
 }
 
 /// What all members have.
@@ -49,8 +56,11 @@ pub(super) struct Step<'a, Q> {
 }
 
 /// Shows the plans of all steps, and asks once. Answers whether they are to be carried out.
+///
+/// Of `command`, which works on the whole group, the plans of its parts speak in vain: that is what was typed.
 pub(super) async fn consent<Q: Serialize>(
     context: &Context,
+    command: &str,
     headline: &str,
     steps: &[Step<'_, Q>],
     destructive: Destructive,
@@ -62,7 +72,7 @@ pub(super) async fn consent<Q: Serialize>(
     for step in steps {
         let query = [("plan", "true")];
         let plan: Plan = context.client.request(Method::POST, &step.path, &query, step.body.as_ref()).await?;
-        plans.push(plan);
+        plans.push(without_advice(plan, command));
     }
     let all = headline.to_owned() + &plans.iter().map(describe).collect::<String>();
     if destructive.plan {
@@ -79,20 +89,61 @@ pub(super) async fn consent<Q: Serialize>(
     }
 }
 
+/// A plan without what points to this command.
+fn without_advice(mut plan: Plan, command: &str) -> Plan {
+    plan.would.retain(|line| !line.contains(command));
+    plan
+}
+
 /// The mirrors of a group.
 pub(super) struct Group {
     /// Those that hold a version.
     pub(super) members: Vec<Member>,
     /// Volumes that are in it and hold nothing yet: there is nothing of them to be used.
     pub(super) left_out: Vec<String>,
+    /// Volumes that are the originals here: only the way back is in the group.
+    originals: Vec<String>,
+}
+
+/// That all volumes of the group have changed roles.
+fn swapped(group: &str, originals: &[Member]) -> ErrorBody {
+    let names: Vec<&str> = originals.iter().map(|m| m.mirror.name.as_str()).collect();
+    let (are, which) = match names.len() {
+        1 => ("is the original", "the replica is"),
+        _ => ("are the originals", "the replicas are"),
+    };
+    let site = originals.first().and_then(|m| m.mirror.source.split_once(':')).map(|(site, _)| site);
+    let message = format!(
+        "group {group}: {} {are} here already (swapped); there is nothing to take over",
+        names.join(" and ")
+    );
+    ErrorBody::new(ErrorCode::Refused, message)
+        .hint(format!("{which} at {}: the same command there", site.unwrap_or("the other site")))
 }
 
 impl Group {
+    /// Those that are replicas, or were made writable by a person. What has changed roles is the original here and is not to be taken over.
+    ///
+    /// # Errors
+    /// If there are none.
+    pub(super) fn replicas(mut self, group: &str) -> Result<Group, ErrorBody> {
+        let (originals, replicas): (Vec<Member>, Vec<Member>) =
+            self.members.into_iter().partition(Member::is_original);
+        if replicas.is_empty() {
+            return Err(swapped(group, &originals));
+        }
+        self.members = replicas;
+        self.originals = originals.into_iter().map(|m| m.mirror.name).collect();
+        Ok(self)
+    }
+
     /// That some are left out, a line each.
     pub(super) fn note(&self, group: &str) -> String {
         let line =
             |name: &String| format!("{name} is in group {group} and holds nothing yet: it is left out\n");
-        self.left_out.iter().map(line).collect()
+        let original =
+            |name: &String| format!("{name} is the original here already (swapped): it is left as it is\n");
+        self.left_out.iter().map(line).chain(self.originals.iter().map(original)).collect()
     }
 
     /// The same for people who read along where a program reads the answer, whose form has no place for it.
@@ -113,7 +164,7 @@ pub(super) async fn members(context: &Context, group: &str) -> Result<Group, Err
         member.snapshots = context.client.get(&["volumes", pool, volume, "snapshots"]).await?;
         members.push(member);
     }
-    Ok(Group { members, left_out })
+    Ok(Group { members, left_out, originals: Vec::new() })
 }
 
 /// The replicas of the group that hold a version, and the names of those that do not: these are not updated with the others.
@@ -180,7 +231,9 @@ fn choose(
     };
     // A name can be given again: the moment says whether it is the same. What mirrors took is named by each.
     let is_same = |a: &Snapshot, b: &Snapshot| {
-        let are_mirrors = a.made_by != MadeBy::Person && b.made_by != MadeBy::Person;
+        // What was set aside of them by one command after the other has other names, and is of one moment still.
+        let is_of_mirror = |s: &Snapshot| s.made_by != MadeBy::Person || s.taken_by.is_some();
+        let are_mirrors = is_of_mirror(a) && is_of_mirror(b);
         // What one command set aside has one name. Of what hosts wrote that is all it has in common: each was frozen in its turn.
         let is_one_rescue = a.name == b.name && moment_of_name(&a.name).is_some();
         is_one_rescue || a.created_at == b.created_at && (a.name == b.name || are_mirrors)
@@ -213,6 +266,18 @@ fn choose(
     })
 }
 
+/// # Errors
+/// If no member has a snapshot of this name.
+pub(super) fn known(group: &str, members: &[Member], named: &str) -> Result<(), ErrorBody> {
+    if members.iter().flat_map(|m| &m.snapshots).any(|s| s.name == named) {
+        return Ok(());
+    }
+    let first = members.first().map_or("POOL/VOL", |m| m.mirror.name.as_str());
+    let message = format!("no replica of group {group} has a snapshot {named}. Nothing was changed");
+    Err(ErrorBody::new(ErrorCode::Refused, message)
+        .hint(format!("farside snapshot list {first} shows what is there")))
+}
+
 /// The same, with what to do where there is none.
 pub(super) fn instant_of(
     group: &str,
@@ -221,6 +286,9 @@ pub(super) fn instant_of(
     decided: Option<Timestamp>,
     line: Line,
 ) -> Result<Instant, ErrorBody> {
+    if let Some(named) = named {
+        known(group, members, named)?;
+    }
     choose(members, named, decided, line).map_err(|why| {
         ErrorBody::new(ErrorCode::Refused, format!("group {group}: {why}. Nothing was changed")).hint(
             "an update brings all mirrors of a group to one moment: farside mirror update POOL/VOL; without --group each command works \
@@ -231,6 +299,7 @@ pub(super) fn instant_of(
 
 #[cfg(test)]
 mod tests {
+    use farside_api::TakenBy;
     use serde_json::json;
 
     use super::*;
@@ -311,6 +380,64 @@ mod tests {
         both.iter_mut().for_each(|member| member.snapshots[1].on_main_line = false);
         assert_eq!(choose(&both, Some(rescue), None, Line::Any).unwrap().names, [rescue, rescue]);
         assert!(choose(&both, Some(rescue), None, Line::Main).is_err());
+    }
+
+    #[test]
+    fn what_nobody_has_is_said_to_be_nowhere() {
+        let both = [
+            member("q/a", "mirrored", None, &[("s1", "10:00"), ("s2", "11:00")]),
+            member("q/b", "mirrored", None, &[("s1", "10:00")]),
+        ];
+        let said = |named| instant_of("shop", &both, Some(named), None, Line::Main).unwrap_err();
+        assert_eq!(said("s11").message, "no replica of group shop has a snapshot s11. Nothing was changed");
+        assert!(said("s11").hint.unwrap().contains("farside snapshot list q/a"));
+        assert!(said("s2").message.contains("not all of its mirrors have a snapshot of the moment of s2"));
+    }
+
+    #[test]
+    fn what_was_set_aside_one_after_the_other_is_the_same_by_its_moment() {
+        let (one, other) = ("rescue-2026-11-26T12:00:00.000000Z", "rescue-2026-11-26T12:05:00.000000Z");
+        let mut both = [
+            member("q/a", "broken-off", None, &[("s1", "10:00"), (one, "11:00")]),
+            member("q/b", "broken-off", None, &[("s1", "10:00"), (other, "11:00")]),
+        ];
+        for member in &mut both {
+            member.snapshots[1].on_main_line = false;
+            member.snapshots[1].taken_by = Some(TakenBy::Rescue);
+        }
+        assert_eq!(choose(&both, Some(one), None, Line::Any).unwrap().names, [one, other]);
+        // What hosts wrote was frozen in its turn, and is of no one moment.
+        both[1].snapshots[1].created_at = both[1].snapshots[0].created_at;
+        assert!(choose(&both, Some(one), None, Line::Any).is_err());
+    }
+
+    #[test]
+    fn the_plan_of_a_part_does_not_advise_what_was_typed() {
+        let would = vec![
+            "hosts may write to q/a".to_owned(),
+            "the others stay; farside mirror break --group shop takes all of them over".to_owned(),
+        ];
+        let plan = || Plan { would: would.clone(), ..Plan::default() };
+        assert_eq!(without_advice(plan(), "farside mirror break --group shop ").would, would[..1]);
+        assert_eq!(without_advice(plan(), "farside mirror break --group sh ").would, would);
+    }
+
+    #[test]
+    fn what_has_changed_roles_is_not_taken_over() {
+        let original = |name| {
+            let mut member = member(name, "broken-off", None, &[]);
+            member.mirror.source_heard = Some(SourceHeard::Follows);
+            member
+        };
+        let group = |members| Group { members, left_out: Vec::new(), originals: Vec::new() };
+        let some = vec![original("q/a"), member("q/b", "mirrored", None, &[])];
+        let left = group(some).replicas("shop").unwrap();
+        assert_eq!(left.members.len(), 1);
+        assert!(left.note("shop").contains("q/a is the original here already (swapped)"));
+        let none = group(vec![original("q/a"), original("q/b")]).replicas("shop").err().unwrap();
+        assert!(none.message.contains("q/a and q/b are the originals here already"), "{}", none.message);
+        // What a person has broken off is still of the group.
+        assert!(group(vec![member("q/a", "broken-off", None, &[])]).replicas("shop").is_ok());
     }
 
     #[test]

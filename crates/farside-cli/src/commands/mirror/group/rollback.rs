@@ -8,7 +8,7 @@ use super::members::{Group, Line, Step, consent, instant_of, members};
 use super::set_aside::{kept, moment_of};
 use crate::arguments::destructive::Destructive;
 use crate::commands::context::Context;
-use crate::confirm::{DestructiveRequest, Impact, carry_out};
+use crate::confirm::{DestructiveRequest, Impact, carry_out, is_interactive};
 use crate::quantities::time;
 
 /// What came of it.
@@ -36,6 +36,9 @@ pub(crate) async fn roll_back(
             "farside mirror break --group {group} makes all of them writable; with --at at an earlier moment"
         )));
     }
+    let originals: Vec<&str> =
+        members.iter().filter(|m| m.is_original()).map(|m| m.mirror.name.as_str()).collect();
+    need_word(group, &originals, destructive, is_interactive())?;
     let instant = instant_of(group, members, Some(at), None, Line::Any)?;
     let mut steps: Vec<Step<'_, StartRollback>> = Vec::new();
     for (member, name) in members.iter().zip(&instant.names) {
@@ -44,12 +47,14 @@ pub(crate) async fn roll_back(
     }
     let moment = time(instant.created_at);
     let headline = format!(
-        "group {group}: {} volumes go back, all to {moment}\n{}",
+        "group {group}: {} volumes go back, all to {moment}\n{}{}",
         members.len(),
+        of_originals(&originals),
         of_group.note(group)
     );
     of_group.note_aside(context, group);
-    if !consent(context, &headline, &steps, destructive).await? {
+    let command = format!("farside snapshot rollback --group {group} ");
+    if !consent(context, &command, &headline, &steps, destructive).await? {
         return Ok(());
     }
     let mut volumes: Vec<Rollback> = Vec::new();
@@ -95,4 +100,52 @@ pub(crate) async fn roll_back(
         format!("{} are as of {}\n{kept}{}", names.join(", "), time(done.created_at), of_group.note(group))
     });
     Ok(())
+}
+
+/// That volumes which go back are in use, a line; nothing if none is.
+fn of_originals(originals: &[&str]) -> String {
+    match originals {
+        [] => String::new(),
+        [one] => format!(
+            "{one} is the original here (swapped): its hosts write to it, and its replica follows it back\n"
+        ),
+        all => format!(
+            "{} are the originals here (swapped): their hosts write to them, and their replicas follow them back\n",
+            all.join(" and ")
+        ),
+    }
+}
+
+/// Originals do not go back without a word of a person: their hosts are at work.
+fn need_word(
+    group: &str,
+    originals: &[&str],
+    destructive: Destructive,
+    is_interactive: bool,
+) -> Result<(), ErrorBody> {
+    if originals.is_empty() || destructive.plan || destructive.yes || is_interactive {
+        return Ok(());
+    }
+    let message = format!(
+        "group {group}: {}and there is no terminal on which to ask. Nothing was changed",
+        of_originals(originals).replace('\n', ", ")
+    );
+    Err(ErrorBody::new(ErrorCode::WrongUsage, message)
+        .hint("stop the hosts first; --plan shows what each volume would lose sight of; --yes goes ahead"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn originals_go_back_only_when_somebody_says_so() {
+        let flags = |plan, yes| Destructive { plan, yes };
+        let refused = need_word("g", &["p/a", "p/b"], flags(false, false), false).unwrap_err();
+        assert!(refused.message.contains("p/a and p/b are the originals here"), "{}", refused.message);
+        assert!(need_word("g", &["p/a"], flags(false, true), false).is_ok());
+        assert!(need_word("g", &["p/a"], flags(true, false), false).is_ok());
+        assert!(need_word("g", &["p/a"], flags(false, false), true).is_ok(), "it is asked later");
+        assert!(need_word("g", &[], flags(false, false), false).is_ok());
+    }
 }

@@ -5,10 +5,7 @@
 
 use std::time::Duration;
 
-use farside_api::{
-    ErrorBody, ErrorCode, Mirror, MirrorState, Operation, OperationState, Plan, Role, SourceHeard,
-    StartTransfer,
-};
+use farside_api::{ErrorBody, ErrorCode, Mirror, Operation, OperationState, Plan, Role, StartTransfer};
 use reqwest::Method;
 use serde::Serialize;
 
@@ -35,8 +32,7 @@ pub(crate) async fn swap(
     let of_group = members(context, group).await?;
     let Group { members, .. } = &of_group;
     // What has changed its role already is followed by its former source. What a person has broken off is not.
-    let broken_off: Vec<&Member> =
-        members.iter().filter(|m| m.is_broken_off() && !has_changed(&m.mirror)).collect();
+    let broken_off: Vec<&Member> = members.iter().filter(|m| m.is_broken_off() && !m.is_original()).collect();
     if !broken_off.is_empty() {
         return Err(refused(context, group, &broken_off).await?);
     }
@@ -63,7 +59,8 @@ pub(crate) async fn swap(
         of_group.note(group)
     );
     of_group.note_aside(context, group);
-    if !consent(context, &headline, &steps, destructive).await? {
+    let command = format!("farside mirror swap --group {group} ");
+    if !consent(context, &command, &headline, &steps, destructive).await? {
         return Ok(());
     }
     let mut operations = Vec::new();
@@ -109,11 +106,6 @@ pub(crate) async fn swap(
         turned + &then + &of_group.note(group)
     });
     Ok(())
-}
-
-/// Whether a volume that was broken off is the original of its former source.
-fn has_changed(mirror: &Mirror) -> bool {
-    mirror.state == MirrorState::BrokenOff && mirror.source_heard == Some(SourceHeard::Follows)
 }
 
 /// Why nothing was swapped: what the daemon says of each mirror that was broken off.
