@@ -509,6 +509,26 @@ async fn a_way_back_that_lost_its_row_fences_no_volume_that_goes_its_own_way() {
     }
 }
 
+/// A mirror that ended at the other site is no break that nobody has heard of, whatever that site refuses since.
+#[tokio::test(start_paused = true)]
+async fn a_way_back_sleeps_on_when_the_mirror_has_ended_at_the_other_site() {
+    let mut world = World::<MemoryEngine>::new(549, LinkSettings::default(), Schedule::OnRequest).await;
+    world.pair.b.destination.swap(&world.b.volume, PATIENCE).await.unwrap();
+    world.pair.a.destination.swap(&world.a.volume, PATIENCE).await.unwrap();
+    world.write_a(3);
+    world.update().await;
+    world.pair.b.destination.delete(&world.b.volume).await.unwrap();
+    let reverse = world.reverse();
+    let why = || reverse.status().why.unwrap_or_default();
+    until("it has heard", || reverse.status().source_heard == Some(SourceHeard::Released)).await;
+    for _ in 0..2 {
+        tokio::time::sleep(Duration::from_secs(400)).await;
+        assert!(why().starts_with("sleeps: the other site has ended the mirror"), "{}", why());
+        assert_eq!(reverse.status().source_heard, Some(SourceHeard::Released));
+        world.pair.lose_session().await;
+    }
+}
+
 /// The same direction in force: its break is told, though its row is lost before the source has heard.
 #[tokio::test(start_paused = true)]
 async fn a_break_of_the_way_back_is_told_though_its_row_is_lost() {
