@@ -282,6 +282,14 @@ fn a_lost_state_database_costs_pairings_and_schedules_and_no_data() {
     assert_eq!((&set["schedule"], &set["schedule_lost"]), (&json!("every 1h"), &Value::Null));
     assert_eq!(pair.b.json("peer status a")["rights"][0]["volume"], "q/v");
     assert!(pair.b.ok(made).contains("is there, as asked for"));
+    // Where only the schedule was set again after the loss, the right is missing: the same line brings it back.
+    pair.b.ok("peer deny a q/v");
+    assert!(pair.b.ok(made).contains("is there, as asked for"));
+    assert_eq!(pair.b.json("peer status a")["rights"][0]["volume"], "q/v");
+    pair.b.ok("peer deny a q/v");
+    pair.b.ok(&format!("{made} --no-reverse"));
+    assert_eq!(pair.b.json("peer status a")["rights"], json!([]), "it was withheld on purpose");
+    pair.b.ok(made);
     fill(&pair.a, "p/v", 4 << 20, 1 << 20, 2);
     let record = &pair.b.json("mirror update q/v")["record"];
     assert_eq!((&record["kind"], &record["changed_bytes"]), (&json!("update"), &json!(1 << 20)));

@@ -101,7 +101,7 @@ pub(crate) struct DrivenSeen {
     pub(crate) signature: Signature,
 }
 
-/// A source of which a replica was broken off, and that hosts may write to still.
+/// A source of which a replica was broken off.
 #[derive(Clone, Debug)]
 pub(crate) struct OvertakenSeen {
     /// `POOL/VOL`.
@@ -113,6 +113,8 @@ pub(crate) struct OvertakenSeen {
     pub(crate) beyond: Option<String>,
     /// The mirror was deleted there since.
     pub(crate) ended: bool,
+    /// Hosts may not write to the source for it.
+    pub(crate) is_fenced: bool,
     /// What this site is called.
     pub(crate) site: String,
 }
@@ -493,9 +495,9 @@ fn of_failing_snapshots(volume: &str, why: &str, found: &mut Found) {
     );
 }
 
-/// A source whose replica was broken off lives on.
+/// A source whose replica was broken off lives on, or is kept from its hosts until a person decides.
 fn of_overtaken(overtaken: &OvertakenSeen, found: &mut Found) {
-    let OvertakenSeen { name, peer, replica, beyond, ended, site } = overtaken;
+    let OvertakenSeen { name, peer, replica, beyond, ended, is_fenced, site } = overtaken;
     // Without a mirror nothing there says what it would follow.
     let from_here = if *ended { format!(" --from {site}:{name}") } else { String::new() };
     let went_on = match (beyond, ended) {
@@ -510,7 +512,12 @@ fn of_overtaken(overtaken: &OvertakenSeen, found: &mut Found) {
     found.holds(
         Kind::TwoOriginals,
         name,
-        format!("{went_on}: hosts may be writing there and to {name} here"),
+        match is_fenced {
+            false => format!("{went_on}: hosts may be writing there and to {name} here"),
+            true => format!(
+                "{went_on}: hosts may be writing there, and may not write to {name} here until it is decided which of the two goes on"
+            ),
+        },
         match beyond {
             Some(beyond) => format!(
                 "decide which of the two goes on, and stop the hosts of the other. To have {name} go on: farside mirror resync at the \

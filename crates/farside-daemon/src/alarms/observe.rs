@@ -133,17 +133,17 @@ async fn usual_until(site: &Site, subject: &str, is_raised: bool) -> Timestamp {
     if is_raised { acknowledged } else { acknowledged.max(day_ago) }
 }
 
-/// Sources here of which a replica was broken off, and that hosts may write to: those that are fenced, or follow themselves by now, are
-/// no second original.
+/// Sources here of which a replica was broken off: those that follow themselves by now are no second original. One that is fenced
+/// is none either, but its hosts wait for a person.
 fn overtaken(site: &Site, statuses: &[MirrorStatus]) -> Vec<OvertakenSeen> {
     let mut overtaken = site.mirrors.overtaken();
-    overtaken.retain(|source| {
+    overtaken.retain(|(source, _)| {
         let follows = |status: &MirrorStatus| {
             status.relationship.destination == source.source && status.state != State::BrokenOff
         };
         !statuses.iter().any(follows)
     });
-    let seen = |source: SourceRelationship| {
+    let seen = |(source, is_fenced): (SourceRelationship, bool)| {
         let overtaken = source.overtaken?;
         Some(OvertakenSeen {
             name: source.source.to_string(),
@@ -151,6 +151,7 @@ fn overtaken(site: &Site, statuses: &[MirrorStatus]) -> Vec<OvertakenSeen> {
             replica: source.destination.to_string(),
             beyond: overtaken.beyond,
             ended: overtaken.ended,
+            is_fenced,
             site: site.document.name.clone(),
         })
     };

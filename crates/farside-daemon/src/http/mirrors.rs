@@ -36,6 +36,8 @@ use crate::throttles;
 
 /// How long `mirror create` waits for a session: long enough to dial once more.
 const CREATE_PATIENCE: Duration = Duration::from_secs(15);
+/// How long one that is there already waits for a session, to ask whether its source allows the way back.
+const WAY_BACK_PATIENCE: Duration = Duration::from_secs(3);
 /// Longest patience that can be asked for.
 const PATIENCE_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Transfers of one answer.
@@ -190,6 +192,13 @@ async fn create(State(site): Shared, Body(request): Body<CreateMirror>) -> Answe
         if document.state == MirrorState::BrokenOff {
             let is_original = site.mirrors.is_followed_by(&destination, &document.source);
             return Err(likeness::broken_off(&document, is_original).into());
+        }
+        // It may have gone with the state database, and the schedule been set again without it.
+        if !request.no_reverse && site.rights.right(peer, &destination).is_none() {
+            let mirrors = site.mirrors.destination(&destination.pool)?;
+            if let Err(error) = mirrors.renew_way_back(&destination, WAY_BACK_PATIENCE).await {
+                tracing::warn!(replica = %destination, "whether the source allows the way back could not be asked: {error}");
+            }
         }
         return Ok(Json(document));
     }

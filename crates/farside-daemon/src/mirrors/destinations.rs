@@ -391,12 +391,16 @@ impl Mirrors {
         Ok(())
     }
 
-    /// Volumes here that a peer has overtaken and that are not fenced for it.
-    pub(crate) fn overtaken(&self) -> Vec<SourceRelationship> {
+    /// Volumes here that a peer has overtaken, and whether hosts may not write to them for it.
+    pub(crate) fn overtaken(&self) -> Vec<(SourceRelationship, bool)> {
         let fenced = self.parts.source.fenced();
-        let mut overtaken = self.parts.source.overtaken();
-        overtaken.retain(|relationship| !fenced.contains(&relationship.source));
+        let overtaken = self.parts.source.overtaken().into_iter();
         overtaken
+            .map(|relationship| {
+                let is_fenced = fenced.contains(&relationship.source);
+                (relationship, is_fenced)
+            })
+            .collect()
     }
 
     /// What of being overtaken outlives the rights of `peer`, which are about to go: fences stay. Answers what is to be said of it.

@@ -352,6 +352,22 @@ impl Destination {
         (is_it && mirror.status().state != State::BrokenOff).then_some(mirror)
     }
 
+    /// Gives the peer the right to the way back of a mirror that is there, if its administrator allows that, as
+    /// [`make`](Destination::make) does. Answers whether it has given it.
+    pub async fn renew_way_back(
+        &self,
+        volume: &VolumeName,
+        link_wait: Duration,
+    ) -> Result<bool, MirrorError> {
+        let Relationship { id, peer, source, destination, .. } = self.mirror(volume)?.status().relationship;
+        let (_, reverse, _) = self.describe(id, peer, &source, &destination, link_wait).await?;
+        if reverse {
+            self.parts.reverse.grant_reverse(peer, &destination).await?;
+            tracing::info!(%peer, volume = %destination, "the way back is allowed on both sides again");
+        }
+        Ok(reverse)
+    }
+
     /// What the first copy into `volume` brings at most, bytes: what its source occupies. Asks the source, for which it waits for
     /// at most `link_wait`; None of a source that cannot tell.
     pub async fn first_copy_bytes(

@@ -70,6 +70,8 @@ pub(super) struct Driver {
     pub(super) heard: watch::Receiver<Heard>,
     /// Whether the source was known to follow this volume, when that was looked at last.
     pub(super) was_followed: bool,
+    /// The former source, which followed this volume, has ended its mirror, and this process has seen it.
+    pub(super) was_ended_there: bool,
     /// What the volume followed until it was to follow this source, where that is not among it.
     pub(super) left: Vec<Place>,
     /// Before the resync the volume was no replica, or one that a person had broken off: if it gives way, hosts may write to it again.
@@ -159,6 +161,7 @@ impl Driver {
             told: None,
             heard: watch::Sender::new(Heard::NotYet(None)).subscribe(),
             was_followed: false,
+            was_ended_there: false,
             left: Vec::new(),
             was_writable: false,
             is_swapping: false,
@@ -276,6 +279,7 @@ impl Driver {
                     // A deletion that began and did not come about: see `undo`.
                     self.relationship.broken_off_at = None;
                 }
+                self.was_ended_there &= found.broken_off;
                 if found.broken_off {
                     self.state.work = Work::BrokenOff;
                 } else if self.state.work == Work::BrokenOff {

@@ -100,6 +100,7 @@ impl Driver {
             return;
         }
         self.relationship.told = true;
+        self.was_ended_there = true;
         if let Err(error) = self.parts.store.save(&self.relationship).await {
             // Known to this process.
             tracing::warn!(relationship = %self.relationship.id, "the state database could not record that the \
@@ -172,6 +173,8 @@ impl Driver {
             return None;
         }
         Some(match &*self.heard.borrow() {
+            // It knew when it ended its mirror; with that this site may have lost the right to ask it again.
+            Heard::NotYet(_) if self.was_ended_there => (SourceHeard::Released, None),
             Heard::NotYet(_) => (SourceHeard::NotYet, None),
             Heard::Yes(standing, at) => {
                 let heard = match standing {
@@ -219,6 +222,13 @@ impl Driver {
         }
         match self.source_heard()?.0 {
             SourceHeard::NotYet => {}
+            SourceHeard::Released if self.was_ended_there => {
+                return Some(format!(
+                    "sleeps: the other site has ended the mirror by which {of} followed {0}, and each goes its own way; nothing \
+                     is wrong here. To forget the way back: farside mirror delete {0}",
+                    self.relationship.destination
+                ));
+            }
             SourceHeard::Released => {
                 return Some(format!(
                     "{of} keeps nothing for this mirror (it was released there): hosts may be writing to both. To end \

@@ -24,6 +24,15 @@ use crate::error::MirrorError;
 use crate::store::{Overtaken, SourceRelationship, place};
 use word::Word;
 
+/// Whether nothing is known of a relationship but that its destination says to be broken off, and has forgotten when: the mark is
+/// shown, and keeps no host away.
+fn is_bare_mark(relationship: &SourceRelationship) -> bool {
+    let is_undated = |o: &Overtaken| o.broken_off_at.is_none() && o.beyond.is_none();
+    relationship.overtaken.as_ref().is_some_and(is_undated)
+        && relationship.base.is_none()
+        && relationship.released.is_none()
+}
+
 /// By how much a destination's clock may be ahead for the moment that it names to be believed.
 const CLOCKS_APART_MAX: Duration = Duration::from_secs(24 * 3600);
 
@@ -80,7 +89,7 @@ impl Shared {
         relationship.overtaken.as_ref().is_some_and(|overtaken| {
             let policy =
                 self.registry.rights.is_fenced_when_overtaken(relationship.peer, &relationship.source);
-            directions::is_fenced(overtaken.fenced, policy)
+            directions::is_fenced(overtaken.fenced, policy && !is_bare_mark(relationship))
         })
     }
 
@@ -143,17 +152,25 @@ impl Shared {
         let _lock = lock.lock().await;
         let known = self.tables().relationships.get(&relationship).cloned();
         let word = word.since(known.as_ref());
+        // This side may itself have been its replica and broken off since: one that has forgotten when it was broken off, with its
+        // database, has forgotten that this side knows.
+        let has_forgotten = word.said == Said::BrokenOff && word.broken_off_at == 0;
+        let is_in_doubt = was_its_replica && word.broken_off_at == 0;
         let pool = match (pool, &known) {
             (PoolSays::Present { follows, settled, is_taken_over, .. }, None) => {
-                let is_kept = self.is_kept(relationship, &volume).await.map_err(to_refusal)?;
+                // What was once taken for it may be here as a point that retention keeps of the other direction: only a pin says
+                // that it followed last.
+                let is_kept = match has_forgotten || is_in_doubt {
+                    true => self.is_pinned_for(relationship, &volume).await,
+                    false => self.is_kept(relationship, &volume).await,
+                };
+                let is_kept = is_kept.map_err(to_refusal)?;
                 PoolSays::Present { is_kept, follows, settled, is_taken_over }
             }
             (pool, _) => pool,
         };
         let is_kept = matches!(pool, PoolSays::Present { is_kept: true, .. });
-        // A replica that never held anything has overtaken nobody. And this side may itself have been its replica and broken
-        // off since: one that has forgotten when it was broken off, with its database, has forgotten that this side knows.
-        let is_in_doubt = was_its_replica && word.broken_off_at == 0;
+        // A replica that never held anything has overtaken nobody.
         let is_plain = word.snapshot.is_some() && !is_in_doubt;
         let may_mirror = self.registry.rights.may_read(peer, &volume);
         let is_break = word.said == Said::BrokenOff;
@@ -192,7 +209,12 @@ impl Shared {
             self.release(relationship, volume).await.map_err(to_refusal)?;
             return Ok(noted(Standing::NothingKept));
         }
+        let is_pinned = is_kept;
         let is_kept = is_known || is_kept;
+        // A site that lost its database may take for a break what was the way back, and this site's volume lives on since: where nothing
+        // here says otherwise it is noted, and no host is kept away for it.
+        let may_fence =
+            is_pinned || known.as_ref().is_some_and(|known| !is_bare_mark(known)) || !has_forgotten;
         if heard == Heard::Note && !is_kept {
             // A peer that makes relationships up fills no database, and gives nobody more to decide than one honest peer does.
             self.check_mirrors(peer, relationship)?;
@@ -245,7 +267,7 @@ impl Shared {
             }
             Heard::Note => {
                 self.tables().lines_said.remove(&relationship);
-                let known = self.note(peer, known, &word).await.map_err(to_refusal)?;
+                let known = self.note(peer, known, &word, may_fence).await.map_err(to_refusal)?;
                 if word.ended && !word.keeps_snapshot {
                     // Nobody could come back to it.
                     self.let_go(&known).await;
@@ -305,9 +327,10 @@ impl Shared {
         peer: PeerId,
         known: SourceRelationship,
         word: &Word,
+        may_fence: bool,
     ) -> Result<SourceRelationship, MirrorError> {
         let before = known.overtaken.clone();
-        let policy = self.registry.rights.is_fenced_when_overtaken(peer, &known.source);
+        let policy = may_fence && self.registry.rights.is_fenced_when_overtaken(peer, &known.source);
         let reported_at = self.clock.now();
         // Clocks differ, by hours where a time zone was taken for UTC. What is still to come after that never was.
         let broken_off_at = word.broken_off_at.min(reported_at.plus(CLOCKS_APART_MAX).0);

@@ -450,6 +450,100 @@ async fn a_lost_count_goes_on_above_an_attempt_that_has_ended() {
     assert_eq!(world.check_one_original("swapped"), (false, true));
 }
 
+/// The original loses its database, and takes the direction of the way back, which sleeps in its pool, for a break. The other site, which
+/// has gone on since, still has a point that was taken for that direction once: it is one that retention keeps.
+async fn a_way_back_that_lost_its_row<S: Storage>(seed: u64, retention: Option<&str>) {
+    let mut world = World::<S>::new(seed, LinkSettings::default(), Schedule::OnRequest).await;
+    for site in [&world.pair.a, &world.pair.b] {
+        *site.rights.fences.lock() = true;
+    }
+    if let Some(retention) = retention {
+        world.r().set_retention(retention.parse().unwrap()).await.unwrap();
+    }
+    world.pair.b.destination.swap(&world.b.volume, PATIENCE).await.unwrap();
+    world.pair.a.destination.swap(&world.a.volume, PATIENCE).await.unwrap();
+    world.write_a(3);
+    world.update().await;
+    world.pair.network.cut("a", "b");
+    world.r().break_off(None).await.unwrap();
+    world.pair.lose_database_a().await;
+    assert_eq!(world.reverse().status().state, State::BrokenOff, "as the pool says");
+    *world.pair.a.rights.fences.lock() = true;
+    world.pair.network.heal("a", "b");
+    let source = world.pair.a.source.clone();
+    until("the original is told", || !source.overtaken().is_empty()).await;
+    for _ in 0..2 {
+        tokio::time::sleep(Duration::from_secs(400)).await;
+        assert_eq!(world.pair.b.source.overtaken(), [], "nobody broke off the other direction");
+        assert_eq!(world.pair.b.source.fenced(), []);
+        world.pair.lose_session().await;
+    }
+    assert_eq!(source.fenced(), [world.a.volume.clone()]);
+    world.write_b(3);
+    assert_ok(&world.resync_a().await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_way_back_that_lost_its_row_fences_nobody_who_has_gone_on_since() {
+    a_way_back_that_lost_its_row::<MemoryEngine>(542, Some("last=60")).await;
+    a_way_back_that_lost_its_row::<MemoryEngine>(543, None).await;
+    a_way_back_that_lost_its_row::<Embedded>(544, Some("last=60")).await;
+}
+
+/// The same, once the other site has ended its mirror and nothing there says any more that it ever followed.
+#[tokio::test(start_paused = true)]
+async fn a_way_back_that_lost_its_row_fences_no_volume_that_goes_its_own_way() {
+    let mut world = World::<MemoryEngine>::new(548, LinkSettings::default(), Schedule::OnRequest).await;
+    *world.pair.b.rights.fences.lock() = true;
+    world.pair.b.destination.swap(&world.b.volume, PATIENCE).await.unwrap();
+    world.pair.a.destination.swap(&world.a.volume, PATIENCE).await.unwrap();
+    world.write_a(3);
+    world.update().await;
+    world.pair.b.destination.delete(&world.b.volume).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(400)).await;
+    world.pair.lose_database_a().await;
+    for _ in 0..2 {
+        tokio::time::sleep(Duration::from_secs(400)).await;
+        assert_eq!(world.pair.b.source.fenced(), []);
+        world.pair.lose_session().await;
+    }
+}
+
+/// A mirror that ended at the other site is no break that nobody has heard of, whatever that site refuses since.
+#[tokio::test(start_paused = true)]
+async fn a_way_back_sleeps_on_when_the_mirror_has_ended_at_the_other_site() {
+    let mut world = World::<MemoryEngine>::new(549, LinkSettings::default(), Schedule::OnRequest).await;
+    world.pair.b.destination.swap(&world.b.volume, PATIENCE).await.unwrap();
+    world.pair.a.destination.swap(&world.a.volume, PATIENCE).await.unwrap();
+    world.write_a(3);
+    world.update().await;
+    world.pair.b.destination.delete(&world.b.volume).await.unwrap();
+    let reverse = world.reverse();
+    let why = || reverse.status().why.unwrap_or_default();
+    until("it has heard", || reverse.status().source_heard == Some(SourceHeard::Released)).await;
+    for _ in 0..2 {
+        tokio::time::sleep(Duration::from_secs(400)).await;
+        assert!(why().starts_with("sleeps: the other site has ended the mirror"), "{}", why());
+        assert_eq!(reverse.status().source_heard, Some(SourceHeard::Released));
+        world.pair.lose_session().await;
+    }
+}
+
+/// The same direction in force: its break is told, though its row is lost before the source has heard.
+#[tokio::test(start_paused = true)]
+async fn a_break_of_the_way_back_is_told_though_its_row_is_lost() {
+    let mut world = World::<MemoryEngine>::new(547, LinkSettings::default(), Schedule::OnRequest).await;
+    *world.pair.b.rights.fences.lock() = true;
+    world.r().set_retention("last=60".parse().unwrap()).await.unwrap();
+    world.pair.b.destination.swap(&world.b.volume, PATIENCE).await.unwrap();
+    world.pair.network.cut("a", "b");
+    world.reverse().break_off(None).await.unwrap();
+    world.pair.lose_database_a().await;
+    world.pair.network.heal("a", "b");
+    let source = world.pair.b.source.clone();
+    until("the source is told", || !source.fenced().is_empty()).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_fence_that_is_forgotten_with_the_database_says_what_it_is() {
     let mut world = World::<MemoryEngine>::new(545, LinkSettings::default(), Schedule::OnRequest).await;

@@ -612,6 +612,15 @@ impl<S: Storage> Site<S> {
         source.set_reversal(Arc::downgrade(&as_reversal));
         Site { disk, database, node, source, fault_injector, destination, starting, rights, queue: of_site }
     }
+
+    /// A new state database, which has what the pool knows of the replica `volume`, if it is one.
+    async fn lose_database(&mut self, volume: &VolumeName) {
+        self.disk.store = Arc::default();
+        let Some(record) = self.disk.engine.engine().replica_record(volume).unwrap() else { return };
+        let (id, source) = (record.relationship, record.source.parse().unwrap());
+        let found = Relationship::new(id, PeerId(record.peer), source, volume.clone(), Schedule::OnRequest);
+        self.disk.store.save(&Relationship { schedule_lost: true, ..found }).await.unwrap();
+    }
 }
 
 /// Site `a` holds the original, site `b` the replica; `model` is what each snapshot of the original holds.
@@ -809,26 +818,13 @@ impl<S: Storage> Pair<S> {
 
     /// The site `b` loses its state database; it starts anew with what its pool knows of `replica`, as a daemon does.
     pub(crate) async fn lose_database_b(&mut self) {
-        let engine = self.b.disk.engine.engine();
-        self.b.disk.store = Arc::default();
-        if let Some(record) = engine.replica_record(&self.replica).unwrap() {
-            let source = record.source.parse().unwrap();
-            let found = Relationship::new(
-                record.relationship,
-                PeerId(record.peer),
-                source,
-                self.replica.clone(),
-                Schedule::OnRequest,
-            );
-            let found = Relationship { schedule_lost: true, ..found };
-            self.b.disk.store.save(&found).await.unwrap();
-        }
+        self.b.lose_database(&self.replica).await;
         self.crash_b(0).await;
     }
 
-    /// The same for the site `a`, which was nobody's replica.
+    /// The same for the site `a` and `original`.
     pub(crate) async fn lose_database_a(&mut self) {
-        self.a.disk.store = Arc::default();
+        self.a.lose_database(&self.original).await;
         self.crash_a(0).await;
     }
 

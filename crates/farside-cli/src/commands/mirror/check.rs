@@ -1,6 +1,6 @@
 //! `farside mirror check`: whether replicas are as near as they should be, for cron and health checks. Pure.
 
-use farside_api::{ErrorBody, ErrorCode, Mirror, MirrorState, MirrorStopped, Role};
+use farside_api::{ErrorBody, ErrorCode, Mirror, MirrorState, MirrorStopped, Role, SourceHeard};
 
 use crate::quantities::{duration, parse_duration};
 
@@ -24,7 +24,7 @@ pub(super) fn judged(mirrors: &[Mirror], asked: &[String], most: Option<f64>) ->
     // What stands in the way of those that are near enough.
     let mut yet = Vec::new();
     let (mut wrong, mut unknown) = (Vec::new(), Vec::new());
-    let (mut judged, mut sources) = (0, 0);
+    let (mut judged, mut sources, mut asleep) = (0, 0, 0);
     for name in names {
         let rows = of_volume(&name);
         if rows.is_empty() {
@@ -68,6 +68,11 @@ pub(super) fn judged(mirrors: &[Mirror], asked: &[String], most: Option<f64>) ->
             if row.state == MirrorState::BrokenOff && sleeps {
                 continue;
             }
+            // The other site has ended its mirror, and knew: nothing is late, and a person may forget the way back.
+            if row.state == MirrorState::BrokenOff && row.source_heard == Some(SourceHeard::Released) {
+                asleep += 1;
+                continue;
+            }
             judged += 1;
             match late(row, most) {
                 Err(problem) => wrong.push(format!("{name} {problem}")),
@@ -104,6 +109,10 @@ pub(super) fn judged(mirrors: &[Mirror], asked: &[String], most: Option<f64>) ->
                 Some((lag, replica)) => format!("; the furthest behind is {replica}, by {}", duration(lag)),
                 None => ": how late they are is known there".to_owned(),
             }
+        )),
+        None if asleep > 0 => Ok(format!(
+            "nothing here is late; of {asleep} broken off here the other site has ended the mirror: farside mirror status says what can be \
+             done"
         )),
         None => Err(ErrorBody::new(ErrorCode::Failed, "nothing here is mirrored")),
     }
@@ -277,6 +286,9 @@ mod tests {
         let broken = mirror("q/a", json!({ "state": "broken-off" }));
         let source = |state| mirror("q/a", json!({ "role": "source", "state": state, "lag_seconds": null }));
         assert!(check(&[broken.clone(), source("broken-off")]).unwrap_err().contains("nothing follows it"));
+        let ended = mirror("q/b", json!({ "state": "broken-off", "source_heard": "released" }));
+        assert!(check(&[ended.clone()]).unwrap().contains("the other site has ended the mirror"));
+        assert!(check(&[ended, broken.clone()]).unwrap_err().contains("q/a is broken off"));
         let said = check(&[broken, source("mirrored")]).unwrap();
         assert_eq!(said, "1 volume here has replicas at other sites: how late they are is known there");
     }

@@ -331,8 +331,13 @@ fn two_originals_are_told_at_both_sites() {
         replica: "q/v".into(),
         beyond: None,
         ended: false,
+        is_fenced: false,
         site: "north".into(),
     };
+    let fenced = OvertakenSeen { is_fenced: true, ..overtaken.clone() };
+    let (text, hint) = message(Seen { overtaken: vec![fenced], ..Seen::default() }).unwrap();
+    assert!(text.contains("hosts may be writing there, and may not write to p/v here"), "{text}");
+    assert!(hint.contains("farside mirror release p/v south"), "{hint}");
     let ended = OvertakenSeen { ended: true, ..overtaken.clone() };
     let (text, hint) = message(Seen { overtaken: vec![overtaken], ..Seen::default() }).unwrap();
     assert!(text.contains("q/v at south was broken off") && text.contains("p/v here"), "{text}");

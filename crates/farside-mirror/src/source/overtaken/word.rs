@@ -172,6 +172,20 @@ impl Shared {
         Ok(all.iter().any(|s| s.pinned_by.contains(&relationship) || is_its(s)))
     }
 
+    /// Whether any snapshot is pinned for it.
+    pub(super) async fn is_pinned_for(
+        &self,
+        relationship: Uuid,
+        volume: &VolumeName,
+    ) -> Result<bool, MirrorError> {
+        let (engine, of) = (self.engine.clone(), volume.clone());
+        let all = blocking(move || match engine.all_snapshots(&of) {
+            Err(EngineError::NotFound { .. }) => Ok(Vec::new()),
+            other => Ok::<_, MirrorError>(other?),
+        });
+        Ok(all.await?.iter().any(|s| s.pinned_by.contains(&relationship)))
+    }
+
     /// Whether any snapshot is pinned for it, or was taken for it.
     pub(super) async fn is_kept(&self, relationship: Uuid, volume: &VolumeName) -> Result<bool, MirrorError> {
         let (engine, of) = (self.engine.clone(), volume.clone());
