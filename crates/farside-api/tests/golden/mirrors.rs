@@ -57,7 +57,7 @@ fn mirror_status() {
         }],
         json!([{
             "id": ID, "name": "q/r", "role": "destination", "source": "a:p/v", "destination": "q/r",
-            "state": "transferring", "why": null, "stopped": "no-room", "lag_seconds": 12.5, "objective_seconds": 30.0,
+            "state": "transferring", "why": null, "stopped": "no-room", "owner": "alpha", "lag_seconds": 12.5, "objective_seconds": 30.0,
             "forecast_seconds": 28.5, "queue_position": 3, "retention": "last=2,hourly=24", "group": "shop",
             "current_snapshot": "s1", "content_root": "00".repeat(16), "base_snapshot": "s1", "last_proven_at": null,
             "schedule": "every 10s", "throttle": 4_000_000,
