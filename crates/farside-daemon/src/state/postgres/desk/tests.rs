@@ -75,7 +75,7 @@ async fn one_that_joined_follows_only_once_the_leading_one_knows() {
     else {
         panic!("it is still its own")
     };
-    assert_eq!(gone, ["second"], "it has not been started");
+    assert!(gone.is_empty(), "it was seen just now: {gone:?}");
     // By the Unix socket the server sees no address.
     assert_eq!(peer_addresses, ["127.0.0.1:7440", "127.0.0.1:7440"]);
     assert!(matches!(turn(&mut other, &second).await, Turn::Waits { leader: Some(_), others: 1, .. }));
