@@ -287,7 +287,7 @@ mod tests {
         let source = |state| mirror("q/a", json!({ "role": "source", "state": state, "lag_seconds": null }));
         assert!(check(&[broken.clone(), source("broken-off")]).unwrap_err().contains("nothing follows it"));
         let ended = mirror("q/b", json!({ "state": "broken-off", "source_heard": "released" }));
-        assert!(check(&[ended.clone()]).unwrap().contains("the other site has ended the mirror"));
+        assert!(check(std::slice::from_ref(&ended)).unwrap().contains("the other site has ended the mirror"));
         assert!(check(&[ended, broken.clone()]).unwrap_err().contains("q/a is broken off"));
         let said = check(&[broken, source("mirrored")]).unwrap();
         assert_eq!(said, "1 volume here has replicas at other sites: how late they are is known there");
