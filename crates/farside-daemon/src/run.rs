@@ -218,6 +218,7 @@ async fn serve(mut config: Config, log: Log, for_hosts: &Handle) -> Result<Serve
             .spawn(stop.clone().run_until_cancelled_owned(announce::keep_listening(Arc::clone(&site), told)));
     }
     requests.spawn(stop.clone().run_until_cancelled_owned(announce::keep_telling(Arc::clone(&site))));
+    requests.spawn(stop.clone().run_until_cancelled_owned(announce::keep_introducing(Arc::clone(&site))));
     let guests = Guests::new(door, Manners::PEERS, stop.clone());
     let service =
         http::control(Arc::clone(&site), requests.clone()).into_make_service_with_connect_info::<Visit>();

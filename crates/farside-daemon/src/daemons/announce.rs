@@ -42,6 +42,20 @@ pub(crate) fn parse(request: &[u8]) -> Option<Vec<String>> {
     Some(lines.filter(is_address).take(OTHERS_MAX).map(str::to_owned).collect())
 }
 
+/// Has the other daemons know the certificate that the API shows, also once it was renewed: they believe no other.
+pub(crate) async fn keep_introducing(site: Arc<Site>) {
+    let Some((keeper, certificate)) = site.keeper.as_ref().zip(site.api_certificate.as_ref()) else { return };
+    let mut known = certificate.fingerprint();
+    loop {
+        tokio::time::sleep(LOOKED_EVERY).await;
+        let now = certificate.fingerprint();
+        if now != known {
+            keeper.introduce(|card| card.api_fingerprint = Some(now.clone())).await;
+            known = now;
+        }
+    }
+}
+
 /// Tells each peer where the others are: once a session, and when that has changed.
 pub(crate) async fn keep_telling(site: Arc<Site>) {
     let Some(keeper) = site.keeper.clone() else { return };

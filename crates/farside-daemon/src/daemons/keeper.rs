@@ -40,7 +40,9 @@ pub(crate) struct Keeper {
     pub(crate) leading: Leading,
     directory: PathBuf,
     member: Mutex<Member>,
+    /// For the lease alone: nothing that somebody asks holds up a renewal.
     desk: tokio::sync::Mutex<Desk>,
+    questions: tokio::sync::Mutex<Desk>,
     card: Mutex<Card>,
     /// When the renewal was asked for that counts.
     renewed: AtomicU64,
@@ -70,6 +72,7 @@ impl Keeper {
             leading,
             directory,
             member: Mutex::new(member),
+            questions: tokio::sync::Mutex::new(desk.another()),
             desk: tokio::sync::Mutex::new(desk),
             card: Mutex::new(card),
             renewed: AtomicU64::new(now()),
@@ -130,9 +133,9 @@ impl Keeper {
         self.stands_again.load(Ordering::SeqCst)
     }
 
-    /// What is asked of the list of daemons, one after the other. Renewals wait for it: what is asked there is short.
+    /// For what is asked of the list of daemons, one after the other.
     pub(crate) async fn desk(&self) -> tokio::sync::MutexGuard<'_, Desk> {
-        self.desk.lock().await
+        self.questions.lock().await
     }
 
     /// Says what this daemon is reached by, now that it is known.
@@ -142,7 +145,7 @@ impl Keeper {
             change(&mut card);
             card.clone()
         };
-        if let Err(error) = self.desk.lock().await.introduce(&card).await {
+        if let Err(error) = self.questions.lock().await.introduce(&card).await {
             tracing::warn!("the other daemons do not learn where this one is: {error}");
         }
     }
@@ -195,7 +198,14 @@ impl Keeper {
         let mut is_failing = false;
         loop {
             let asked = now();
-            let renewed = self.desk.lock().await.renew(self.leading.lead).await;
+            let renewed = {
+                let mut desk = self.desk.lock().await;
+                // It was given back: that nobody has it now is no loss.
+                if self.is_over.load(Ordering::SeqCst) {
+                    return;
+                }
+                desk.renew(self.leading.lead).await
+            };
             match renewed {
                 Ok(Renewal::Holds { others, is_draining, peer_addresses, gone, draining }) => {
                     *self.gone.lock() = (gone, draining);
@@ -257,7 +267,10 @@ impl Keeper {
         let released = desk.release(self.leading.lead, stops).await;
         self.is_over.store(true, Ordering::SeqCst);
         match released {
-            Ok(()) => desk.close().await,
+            Ok(()) => {
+                desk.close().await;
+                self.questions.lock().await.close().await;
+            }
             Err(error) => tracing::warn!("the lease ends by itself: it was not given back: {error}"),
         }
     }

@@ -66,7 +66,7 @@ pub(crate) async fn pass_on(
     };
     let (Some(address), Some(fingerprint)) = (&leader.api_address, &leader.api_fingerprint) else {
         return Err(cannot(String::from(
-            "it serves no API over HTTPS (--api-listen), so no other daemon reaches it",
+            "it has just begun to lead, and serves in a moment (if that lasts: it has no --api-listen, so no other daemon reaches it)",
         )));
     };
     let connected = tokio::time::timeout(CONNECTED_WITHIN, connect(address, fingerprint)).await;

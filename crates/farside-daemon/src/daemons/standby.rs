@@ -66,6 +66,7 @@ impl Standby {
             let certificate = ApiCertificate::load(Source::of(&config.api, data_dir.path()))
                 .map_err(DaemonError::Config)?;
             let configuration = certificate.configuration().map_err(DaemonError::Config)?;
+            standby.run(certificate.follow());
             let guests =
                 Guests::new(TlsListener::new(listener, configuration), Manners::NETWORK, stop.clone());
             let routes = passing_on(Arc::clone(&shared)).into_make_service_with_connect_info::<Visit>();
@@ -96,12 +97,18 @@ impl Standby {
             data_dir.join(CONTROL_SOCKET).display(),
             api.unwrap_or_else(|| "off".into()),
         );
-        standby
-            .tasks
-            .push(tokio::spawn(stop.clone().run_until_cancelled_owned(service::feed_watchdog()).map()));
+        standby.run(service::feed_watchdog());
         tracing::info!(daemon = name, "this daemon stands by: another one leads the site, or will");
         service::say_ready(line);
         Ok(standby)
+    }
+
+    /// Does something until this one ends.
+    fn run(&mut self, work: impl Future<Output = ()> + Send + 'static) {
+        let until_the_end = self.stop.clone().run_until_cancelled_owned(work);
+        self.tasks.push(tokio::spawn(async move {
+            let _ = until_the_end.await;
+        }));
     }
 
     fn serve<F>(&mut self, server: F)
@@ -129,19 +136,6 @@ impl Standby {
         }
     }
 }
-
-/// A task's answer is of no interest.
-trait Mapped: Future + Sized {
-    fn map(self) -> impl Future<Output = ()> + Send
-    where
-        Self: Send,
-    {
-        async move {
-            self.await;
-        }
-    }
-}
-impl<F: Future> Mapped for F {}
 
 fn passing_on(shared: Arc<Shared>) -> Router {
     Router::new().fallback(any(passed)).with_state(shared).layer(middleware::from_fn(attend))

@@ -153,6 +153,11 @@ impl Desk {
         }
     }
 
+    /// A connection of its own to the same place.
+    pub(crate) fn another(&self) -> Desk {
+        Desk { address: self.address.clone(), options: self.options.clone(), connection: None }
+    }
+
     fn away(&self, reason: impl std::fmt::Display) -> StateError {
         StateError::Away { address: self.address.clone(), reason: reason.to_string() }
     }
