@@ -5,6 +5,7 @@ mod check;
 mod destinations;
 mod drill;
 pub(super) mod group;
+mod history;
 mod import;
 mod levels;
 
@@ -101,7 +102,14 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
                 follow(&context, "initialize", &arguments, there, started).await?;
             }
         }
-        Verb::Update(arguments) => transfer(&context, "update", arguments).await?,
+        Verb::Update { volume, group, no_wait, timeout } => {
+            // Whichever of a group is updated, all are.
+            let volume = match (volume, group) {
+                (Some(volume), _) => volume,
+                (None, group) => group::one_of(&context, &group.unwrap_or_default()).await?,
+            };
+            transfer(&context, "update", TransferArguments { volume, no_wait, timeout }).await?;
+        }
         Verb::Wait { volume } => {
             let name = volume.to_string();
             let all: Vec<Operation> = context.client.get_with(&["operations"], &[("volume", &name)]).await?;
@@ -136,15 +144,24 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
                 context.show(&released, |_| format!("{volume} is released from {peer}\n"));
             }
         }
-        Verb::Resync { transfer, from, whole, every, timetable, destructive } => {
+        Verb::Resync { volume, group, no_wait, timeout, from, whole, every, timetable, destructive } => {
             let request = ResyncMirror {
                 from: from.map(|from| from.to_string()),
                 whole,
                 every_seconds: every.map(Every::seconds),
                 schedule: timetable.schedule,
                 time_zone: timetable.time_zone,
-                timeout_seconds: Some(transfer.timeout.as_secs_f64()),
+                timeout_seconds: Some(timeout.as_secs_f64()),
             };
+            let volume = match (volume, group) {
+                (Some(volume), _) => volume,
+                (None, group) => {
+                    group::resync::resync(&context, &group.unwrap_or_default(), &request, destructive)
+                        .await?;
+                    return Ok(());
+                }
+            };
+            let transfer = TransferArguments { volume, no_wait, timeout };
             let is_plan = destructive.plan;
             start(&context, "resync", &transfer, &request, destructive).await?;
             if !is_plan && !context.json {
@@ -249,8 +266,8 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
             };
             context.show(&records, |records| match elsewhere {
                 Some(elsewhere) => elsewhere,
-                None if levels => levels::of_transfers(records),
-                None => history(records),
+                None if levels => levels::of_transfers(records, volume.is_none()),
+                None => history::text(records, volume.is_none()),
             });
         }
         Verb::Log { volume, limit } => {
@@ -697,35 +714,6 @@ fn detail(m: &Mirror) -> String {
     let levels =
         travelling.map(|transfer| format!("\n{}", levels::of_transfer(transfer))).unwrap_or_default();
     status(m) + &levels
-}
-
-fn history(records: &[TransferRecord]) -> String {
-    let columns = [
-        Column::Left("started"),
-        Column::Left("kind"),
-        Column::Left("result"),
-        Column::Right("time"),
-        Column::Right("changed"),
-        Column::Right("wire"),
-        Column::Right("reduction"),
-        Column::Left("snapshot"),
-        Column::Left("reason"),
-    ];
-    let rows = records.iter().map(|r| {
-        let wire = r.wire_bytes_sent + r.wire_bytes_received;
-        vec![
-            time(r.started_at),
-            name_of(&r.kind),
-            name_of(&r.result),
-            duration(r.duration_seconds),
-            size(changed_and_here(r).0),
-            size(wire),
-            or_dash(progress::reduction(changed_and_here(r).0, wire), |x| x),
-            or_dash(r.incremental.clone(), |s| s),
-            r.reason.clone().unwrap_or_default(),
-        ]
-    });
-    table(&columns, rows.collect(), "no transfers yet")
 }
 
 fn log(lines: &[LogLine]) -> String {

@@ -97,10 +97,10 @@ impl State {
     ) -> Result<Vec<TransferRecord>, StateError> {
         // Two statements: one with a choice in it is served by no index.
         let query = match volume {
-            Some(volume) => {
-                query_as("SELECT volume, record FROM transfers WHERE volume = $1 ORDER BY sequence DESC LIMIT $2")
-                    .bind(volume)
-            }
+            Some(volume) => query_as(
+                "SELECT volume, record FROM transfers WHERE volume = $1 ORDER BY sequence DESC LIMIT $2",
+            )
+            .bind(volume),
             None => query_as("SELECT volume, record FROM transfers ORDER BY sequence DESC LIMIT $1"),
         };
         let rows: Vec<(String, String)> = query.bind(limit).fetch_all(&self.readers).await?;
