@@ -175,7 +175,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
         Verb::Swap { volume: Some(volume), no_wait, timeout, destructive, .. } => {
             let transfer = TransferArguments { volume, no_wait, timeout };
             let request = StartTransfer { timeout_seconds: Some(transfer.timeout.as_secs_f64()) };
-            let is_shown = !destructive.plan && !no_wait && !context.json;
+            let is_shown = !destructive.plan && !context.json;
             // Before: afterwards it is no replica any more.
             let before = if is_shown { replica(&context, &transfer.volume).await } else { None };
             start(&context, "swap", &transfer, &request, destructive).await?;
@@ -555,11 +555,12 @@ fn advice_after_swap(before: &Mirror) -> Option<String> {
     let joined = |of: Vec<&str>, between: &str| of.join(between);
     (!had.is_empty()).then(|| {
         format!(
-            "{} may {} now: of {}, {} does not go along. At {site}: farside mirror set {volume} {}\n",
+            "{} may {} from then on: of {}, {} {} not go along. Once the roles have changed, at {site}: farside mirror set {volume} {}\n",
             before.source,
             joined(had.iter().map(|(may, ..)| *may).collect(), " and "),
             before.name,
             joined(had.iter().map(|(_, what, _)| what.as_str()).collect(), " and "),
+            if had.len() == 1 { "does" } else { "do" },
             joined(had.iter().map(|(.., option)| option.as_str()).collect(), " "),
         )
     })
@@ -814,11 +815,12 @@ mod tests {
         let set = json!({ "schedule": "every 10s", "retention": "last=3" });
         assert_eq!(advice_after_resync(&mirror("destination", set.clone())), "");
         let said = advice_after_swap(&mirror("destination", set)).unwrap();
-        assert!(said.contains("At north: farside mirror set p/v --keep last=3"), "{said}");
+        assert!(said.contains("at north: farside mirror set p/v --keep last=3"), "{said}");
         let both = json!({ "retention": "last=3", "group": "shop" });
         let said = advice_after_swap(&mirror("destination", both)).unwrap();
         assert!(said.contains("keep only its newest point and be in no group"), "{said}");
-        assert!(said.contains("At north: farside mirror set p/v --keep last=3 --group shop\n"), "{said}");
+        assert!(said.contains("at north: farside mirror set p/v --keep last=3 --group shop\n"), "{said}");
+        assert!(said.contains("the retention (last=3) and the group (shop) do not go along"), "{said}");
         assert_eq!(advice_after_swap(&mirror("destination", json!({}))), None);
     }
 }
