@@ -535,7 +535,7 @@ fn advice_after_resync(follower: &Mirror) -> String {
     if follower.retention.is_none() {
         advice += &format!(
             "{name} keeps only its newest point, whatever the other side has kept until now; farside mirror set {name} --keep \
-             hourly=24,daily=7 keeps more\n"
+             last=10,hourly=24,daily=7 keeps more\n"
         );
     }
     advice
