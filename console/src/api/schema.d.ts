@@ -5470,7 +5470,7 @@ export interface components {
              * @description When it began.
              */
             started_at: string;
-            /** @description The replica that it was for, `POOL/VOL`, as it is called now; null where that is not known. */
+            /** @description The replica that it was for, `POOL/VOL`, as it was called then; null where that is not known. */
             volume?: string | null;
             /**
              * Format: uint64
