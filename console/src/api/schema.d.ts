@@ -5470,6 +5470,8 @@ export interface components {
              * @description When it began.
              */
             started_at: string;
+            /** @description The replica that it was for, `POOL/VOL`, as it was called then; null where that is not known. */
+            volume?: string | null;
             /**
              * Format: uint64
              * @description Wire bytes source to destination.

@@ -318,6 +318,9 @@ pub enum TransferResult {
 pub struct TransferRecord {
     /// The transfer's id, the same on both sides.
     pub id: Uuid,
+    /// The replica that it was for, `POOL/VOL`, as it was called then; null where that is not known.
+    #[serde(default)]
+    pub volume: Option<String>,
     /// What for.
     pub kind: TransferKind,
     /// How it ended.

@@ -52,7 +52,7 @@ pub fn check(device: &dyn BlockDevice, options: &CheckOptions) -> Result<Report,
     let blocks = device.bytes() / BLOCK_BYTES as u64;
     let smallest = farside_format::superblock::JOURNAL_START + farside_format::superblock::JOURNAL_BLOCKS_MIN;
     if blocks <= smallest {
-        return Err(CheckError::TooSmall { device: device.name(), bytes: device.bytes() });
+        return Err(CheckError::TooSmall { device: device.name(), bytes: device.exact_bytes() });
     }
     let mut reader = Reader::new(device, options);
     let slots = fixed_areas::read_superblocks(&mut reader)?;

@@ -13,6 +13,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 mod way;
+mod wrong_port;
 
 pub use way::{Network, Way};
 
@@ -211,6 +212,11 @@ impl Client {
     }
 
     fn unreachable(&self, error: &reqwest::Error) -> ErrorBody {
+        if let (Way::Network(_), Some(found)) = (&self.way, wrong_port::found(error)) {
+            let message =
+                format!("what answers at {} is not farside's API: {found}. Nothing was sent to it", self.way);
+            return ErrorBody::new(ErrorCode::DaemonUnreachable, message).hint(wrong_port::PORTS);
+        }
         ErrorBody::new(
             ErrorCode::DaemonUnreachable,
             format!("the daemon at {} does not answer: {}", self.way, causes(error)),

@@ -54,6 +54,12 @@ fn without_a_daemon_it_is_5() {
     assert_eq!(output.status.code(), Some(5));
     assert_eq!(document(&output)["error"]["code"], "daemon-unreachable");
     assert!(text(&output.stderr).contains("hint: "));
+    // A check is for days without a daemon: a path that leads nowhere is not found, whatever it looks like.
+    for wrong in ["wrong.pool", "no/such.pool", "/no/such.pool", "/etc/passwd/such.pool"] {
+        let output = alone(&["--data-dir", dir, "pool", "check", wrong]);
+        assert_eq!(output.status.code(), Some(3), "{wrong}: {}", text(&output.stderr));
+        assert!(text(&output.stderr).contains(wrong), "{}", text(&output.stderr));
+    }
     // FARSIDE_SOCKET counts, and arguments count more.
     let output = Command::new(FARSIDE)
         .args(["pool", "list"])

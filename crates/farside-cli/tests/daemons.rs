@@ -211,6 +211,6 @@ fn who_joins_is_invited_and_brings_nothing_along() {
     let stranger = Several::newcomer(root.path(), "stranger");
     Several::configure(&stranger, "stranger", Some(&server));
     let refused = stranger.does_not_start();
-    assert_eq!(refused.status.code(), Some(4), "{}", text(&refused.stderr));
+    assert_eq!(refused.status.code(), Some(6), "{}", text(&refused.stderr));
     assert!(text(&refused.stderr).contains("farside site join"), "{}", text(&refused.stderr));
 }

@@ -192,6 +192,27 @@ fn what_a_group_sets_aside_has_one_name_and_is_gone_back_to() {
             assert!(said.contains(&format!("{volume} is broken off: it is the original already")), "{said}");
         }
     }
+
+    // It follows again as a group: a host that still writes is found before the first of them is changed.
+    let host = b.nbd("q/log");
+    let said = b.fails(4, "mirror resync --group shop --yes");
+    assert!(said.contains("hosts that may write have q/log open. Nothing was changed"), "{said}");
+    drop(host);
+    eventually("nobody has it open", || b.json("volume status q/log")["writers"] == 0);
+    assert_eq!(status(b, "q/data")["state"], "broken-off");
+    let plan = b.json("mirror resync --group shop --plan");
+    assert_eq!(plan.as_array().unwrap().len(), 2, "{plan}");
+    let said = b.ok("mirror resync --group shop --yes");
+    assert!(said.contains("q/data, q/log show one moment since"), "{said}");
+    eventually("both follow", || stamps(b, "q") == [3, 3]);
+    eventually("as of one moment", || moment(b, "q/data") == moment(b, "q/log"));
+    let again = b.ok("mirror resync --group shop --yes");
+    assert!(again.contains("nothing is broken off") && again.contains("follows a:p/data already"), "{again}");
+    write(a, "p", 4);
+    b.ok("mirror update --group shop");
+    eventually("all of the group are updated", || stamps(b, "q") == [4, 4]);
+    assert!(b.fails(3, "mirror resync --group other").contains("no mirror here is in a group other"));
+    b.fails(2, "mirror resync --group shop --from a:p/data");
 }
 
 #[test]
@@ -209,6 +230,8 @@ fn a_group_turns_round_and_back() {
     assert!(said.contains("farside mirror set p/data --group shop"), "they are in no group there: {said}");
     let again = b.ok("mirror swap --group shop --yes");
     assert!(again.contains("the roles have changed already"), "{again}");
+    let said = b.fails(4, "mirror resync --group shop --yes");
+    assert!(said.contains("at a: farside mirror swap p/data; farside mirror swap p/log"), "{said}");
     assert_eq!(stamps(b, "q"), [6, 6]);
     write(b, "q", 7);
     for volume in VOLUMES {
@@ -218,6 +241,15 @@ fn a_group_turns_round_and_back() {
     eventually("the former source follows, as a group", || stamps(a, "p") == [7, 7]);
     assert_eq!(moment(a, "p/data"), moment(a, "p/log"));
     b.ok("peer set a --role operator");
+    // One of them alone has changed its role: the plan says where each is, and the rest follows.
+    a.ok("mirror swap p/data --yes");
+    let plan = a.ok("mirror swap --group shop --plan");
+    assert!(plan.contains("1 of 2 mirrors change roles"), "{plan}");
+    assert!(
+        plan.contains("p/data is the original here: hosts may write to it, and b:q/data follows"),
+        "{plan}"
+    );
+    assert!(plan.contains("p/log is the replica of b:q/log"), "{plan}");
     let said = a.ok("mirror swap --group shop --yes");
     assert!(said.contains("b:q/data, b:q/log show one moment since"), "{said}");
     assert_eq!(moment(b, "q/data"), moment(b, "q/log"));

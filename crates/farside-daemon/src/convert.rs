@@ -127,6 +127,8 @@ pub(crate) fn transfer(progress: &Progress, now: Duration) -> api::Transfer {
 pub(crate) fn record(report: &TransferReport) -> api::TransferRecord {
     api::TransferRecord {
         id: report.id,
+        // Whoever keeps or shows it knows.
+        volume: None,
         kind: kind(report.kind),
         result: match report.result {
             TransferResult::Ok => api::TransferResult::Ok,

@@ -55,13 +55,37 @@ pub enum DaemonError {
 }
 
 impl DaemonError {
-    /// The exit code of the process: 2 wrong usage, 4 refused in this state, else 1.
+    /// The exit code of the process: 2 wrong usage, 4 somebody else has the data directory or the state database, 6 this daemon is none
+    /// of the site's, else 1. What ends with 4 may start once the other has ended. What ends with 6 never will without a person: the
+    /// shipped unit does not start it again.
     pub fn exit_code(&self) -> u8 {
         match self {
             DaemonError::Config(_) => 2,
-            DaemonError::Locked { .. }
-            | DaemonError::State(StateError::InUse { .. } | StateError::NotOfSite { .. }) => 4,
+            DaemonError::Locked { .. } | DaemonError::State(StateError::InUse { .. }) => 4,
+            DaemonError::State(StateError::NotOfSite { .. }) => NOT_OF_SITE,
             _ => 1,
+        }
+    }
+}
+
+/// What a daemon ends with that is none of its site's, or not any more.
+const NOT_OF_SITE: u8 = 6;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shipped_unit_starts_everything_again_but_a_daemon_that_was_removed() {
+        let unit = include_str!("../../../packaging/farsided.service");
+        let prevented = unit.lines().find_map(|line| line.strip_prefix("RestartPreventExitStatus="));
+        let removed = StateError::NotOfSite { address: "db".into(), leader: "alpha".into() };
+        let code = DaemonError::State(removed).exit_code();
+        assert_eq!(prevented, Some(code.to_string().as_str()));
+        // Somebody else may end, or let the database go.
+        let held = StateError::InUse { address: "db".into(), of: String::new() };
+        for passes in [DaemonError::Locked { path: "/d".into() }, DaemonError::State(held)] {
+            assert_ne!(passes.exit_code(), code, "{passes}");
         }
     }
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use farside_api::{
     AcceleratorStatus, Dedup, DedupState, Host, Mirror, MirrorState, PathState, Peer, PeerPath, PeerState,
-    Pool, PoolRoom, PoolState, Role, Scrub, ScrubState, SourceHeard,
+    Pool, PoolEngine, PoolRoom, PoolState, Role, Scrub, ScrubState, SourceHeard,
 };
 use farside_mirror::{LogEntry, LogEvent, QueueStatus, Relationship};
 use farside_transfer::{LevelKind, TransferReport, TransferResult};
@@ -126,6 +126,11 @@ impl Metrics {
             now.pools.iter().for_each(pool);
             now.volumes.iter().for_each(volume);
             now.scrubs.iter().for_each(scrub);
+            for pool in &now.pools {
+                if let Some(never) = was_never_scrubbed(pool, &now.scrubs) {
+                    figure("farside_pool_never_scrubbed", "pool", &pool.name, f64::from(u8::from(never)));
+                }
+            }
             now.dedups.iter().for_each(dedup);
             let open = now.pools.iter().filter(|pool| pool.state == PoolState::Open);
             let open: HashSet<&str> = open.map(|pool| pool.name.as_str()).collect();
@@ -288,6 +293,11 @@ fn describe() {
         Unit::Seconds,
         "When a scrub of the pool last came to its end"
     );
+    describe_gauge!(
+        "farside_pool_never_scrubbed",
+        Unit::Count,
+        "1 if no scrub of the pool has come to its end yet; not there of pools on Ceph, which scrubs what it holds itself"
+    );
     describe_gauge!("farside_mirror_lag_seconds", Unit::Seconds, "Age of the replica's data");
     describe_gauge!(
         "farside_mirror_objective_seconds",
@@ -447,6 +457,14 @@ fn scrub(scrub: &Scrub) {
     }
 }
 
+/// Whether no scrub of a pool has come to its end yet; none if it is not open, or if nobody can scrub it: Ceph reads what its clusters hold
+/// by itself.
+fn was_never_scrubbed(pool: &Pool, scrubs: &[Scrub]) -> Option<bool> {
+    let is_ours = pool.engine == PoolEngine::Embedded && pool.state == PoolState::Open;
+    let has_ended = |scrub: &Scrub| scrub.pool == pool.name && scrub.completed_at.is_some();
+    is_ours.then(|| !scrubs.iter().any(has_ended))
+}
+
 /// As the API writes it.
 fn word(state: MirrorState) -> String {
     let word = serde_json::to_value(state).ok().and_then(|value| value.as_str().map(str::to_owned));
@@ -527,5 +545,42 @@ fn path(peer: &str, path: &PeerPath) {
             "peer" => peer.to_owned(), "path" => name.clone(), "direction" => direction
         )
         .absolute(bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pool_of(engine: &str, state: &str) -> Pool {
+        let document = json!({ "name": "p", "uuid": null, "path": "/srv/p", "engine": engine, "state": state, "error": null,
+            "size_bytes": null, "used_bytes": null, "reclaimable_bytes": null, "free_bytes": null, "volumes": null,
+            "corrupt_blocks": null, "staged": null, "staged_bytes": null, "quarantined": null });
+        serde_json::from_value(document).unwrap()
+    }
+
+    fn scrub_of(pool: &str, completed_at: Option<&str>) -> Scrub {
+        let document = json!({ "pool": pool, "state": "running", "started_at": "2026-11-26T12:00:00Z", "ended_at": null,
+            "total_bytes": 0, "read_bytes": 0, "limit_bytes_per_second": null, "rate_bytes_per_second": null, "eta_seconds": null,
+            "damaged_blocks": 0, "damage": [], "structures": [], "rewritten_copies": 0, "rewritten": [], "error": null,
+            "completed_at": completed_at });
+        serde_json::from_value(document).unwrap()
+    }
+
+    #[test]
+    fn only_what_can_be_scrubbed_here_was_never_scrubbed() {
+        let own = pool_of("embedded", "open");
+        let ended = Some("2026-11-26T12:00:00Z");
+        assert_eq!(was_never_scrubbed(&own, &[]), Some(true));
+        assert_eq!(was_never_scrubbed(&own, &[scrub_of("p", None), scrub_of("q", ended)]), Some(true));
+        assert_eq!(was_never_scrubbed(&own, &[scrub_of("p", ended)]), Some(false));
+        assert_eq!(was_never_scrubbed(&pool_of("rbd", "open"), &[]), None);
+        assert_eq!(was_never_scrubbed(&pool_of("embedded", "failed"), &[]), None);
+        // The shipped rule asks for nothing else.
+        let rules = include_str!("../../../packaging/prometheus/farside.rules.yml");
+        let rule = rules.split("- alert: ").find(|rule| rule.starts_with("FarsideNeverScrubbed\n")).unwrap();
+        assert!(rule.contains("expr: farside_pool_never_scrubbed == 1\n"), "{rule}");
     }
 }

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use farside_api::{ErrorBody, ErrorCode, Operation, OperationKind, OperationState, SwapPhase};
+use farside_api::{
+    ErrorBody, ErrorCode, Operation, OperationKind, OperationState, SwapPhase, TransferRecord,
+};
 use farside_engine::VolumeName;
 use farside_mirror::{MirrorStatus, State, SwapMark};
 use farside_peer::{Node, PeerId, PeerState};
@@ -225,7 +227,8 @@ fn settle(
                     ),
                 );
             }
-            document.record = Some(convert::record(&report));
+            let volume = Some(document.volume.clone());
+            document.record = Some(TransferRecord { volume, ..convert::record(&report) });
         }
         Err(error) => document.error = Some(error),
     }

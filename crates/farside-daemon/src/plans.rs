@@ -565,6 +565,20 @@ pub(crate) fn swap(volume: &VolumeName, source: &str, lag_seconds: Option<f64>) 
     plan
 }
 
+/// What a swap leaves behind: retention and group are said at the site of each replica. None if there is neither.
+pub(crate) fn left_by_swap(source: &str, retention: Option<&str>, group: Option<&str>) -> Option<String> {
+    let (site, volume) = source.split_once(':').unwrap_or(("the other site", source));
+    let keep = retention.map(|keep| format!(" --keep {keep}")).unwrap_or_default();
+    let of_group = group.map(|group| format!(" --group {group}")).unwrap_or_default();
+    let what = match (retention, group) {
+        (None, None) => return None,
+        (Some(_), None) => "retention does",
+        (None, Some(_)) => "the group does",
+        (Some(_), Some(_)) => "retention and group do",
+    };
+    Some(format!("{what} not go along: afterwards, at {site}: farside mirror set {volume}{keep}{of_group}"))
+}
+
 /// `mirror delete`.
 pub(crate) struct DeleteFacts<'a> {
     pub(crate) volume: &'a VolumeName,

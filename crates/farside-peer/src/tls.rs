@@ -18,8 +18,8 @@ use rustls::server::NoServerSessionStorage;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::sign::SingleCertAndKey;
 use rustls::{
-    ClientConfig, DigitallySignedStruct, DistinguishedName, Error, PeerIncompatible, ServerConfig,
-    SignatureScheme,
+    AlertDescription, ClientConfig, DigitallySignedStruct, DistinguishedName, Error, PeerIncompatible,
+    ServerConfig, SignatureScheme,
 };
 use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 
@@ -204,6 +204,24 @@ pub(crate) async fn secure_accepted(acceptor: &TlsAcceptor, io: Counted) -> io::
     Ok((TlsStream::Server(stream), id))
 }
 
+/// What is where, for whoever has named the wrong one.
+const PORTS: &str = "Peers meet on the port of --peer-listen, 7440 as a rule; 7441 is for metrics, 7442 for accelerators, 7443 for the API, \
+                     10809 for NBD";
+
+/// What was met instead of a site, as far as TLS tells; none if it may well be one.
+fn wrong_port(error: &Error) -> Option<&'static str> {
+    match error {
+        Error::InvalidMessage(_) => Some("it does not speak TLS"),
+        Error::AlertReceived(AlertDescription::NoApplicationProtocol) => {
+            Some("it speaks TLS for something else, as the API and accelerators do")
+        }
+        Error::AlertReceived(AlertDescription::ProtocolVersion) | Error::PeerIncompatible(_) => {
+            Some("it does not speak TLS 1.3")
+        }
+        _ => None,
+    }
+}
+
 /// A wrong key must read as such; anything else is a matter of reaching the site.
 fn handshake_failed(error: &io::Error, address: &str) -> SessionError {
     let tls = error.get_ref().and_then(|e| e.downcast_ref::<Error>());
@@ -217,7 +235,35 @@ fn handshake_failed(error: &io::Error, address: &str) -> SessionError {
                 "{address} is not the site it should be: {why}; nothing was sent to it. Check the address, and whether somebody sits in between"
             ))
         }
-        Some(tls) => SessionError::NotAuthenticated(format!("no TLS session with {address}: {tls}")),
+        Some(tls) => SessionError::NotAuthenticated(match wrong_port(tls) {
+            Some(found) => format!("what answers at {address} is no farside for peers: {found}. {PORTS}"),
+            None => format!("no TLS session with {address}: {tls}"),
+        }),
         None => SessionError::Unreachable { address: address.to_owned(), reason: format!("TLS: {error}") },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::InvalidMessage;
+
+    use super::*;
+
+    #[test]
+    fn a_port_of_something_else_is_said_to_be_one() {
+        let said = |tls: Error| {
+            let error = io::Error::new(io::ErrorKind::InvalidData, tls);
+            handshake_failed(&error, "north:7441").to_string()
+        };
+        let plain = said(Error::InvalidMessage(InvalidMessage::InvalidContentType));
+        assert!(
+            plain.contains("what answers at north:7441 is no farside for peers: it does not speak TLS"),
+            "{plain}"
+        );
+        assert!(plain.contains("7440 as a rule") && !plain.contains("InvalidContentType"), "{plain}");
+        let other = said(Error::AlertReceived(AlertDescription::NoApplicationProtocol));
+        assert!(other.contains("for something else"), "{other}");
+        // What else TLS says is passed on: it may be a site.
+        assert!(said(Error::DecryptError).contains("no TLS session with north:7441"));
     }
 }

@@ -117,6 +117,10 @@ impl DeviceError {
 pub trait BlockDevice: Send + Sync + 'static {
     /// Size in bytes, a whole number of blocks.
     fn bytes(&self) -> u64;
+    /// Size in bytes as people see it: of a file all of them, also those behind its last whole block.
+    fn exact_bytes(&self) -> u64 {
+        self.bytes()
+    }
     /// Fills `buffer` from `offset`.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DeviceError>;
     /// Fills each buffer from its offset; what became of each.
@@ -401,6 +405,13 @@ impl BlockDevice for FileDevice {
         self.bytes.load(Ordering::Acquire)
     }
 
+    fn exact_bytes(&self) -> u64 {
+        match self.file.metadata() {
+            Ok(metadata) if metadata.is_file() => metadata.len(),
+            _ => self.bytes(),
+        }
+    }
+
     fn grow(&self, bytes: u64) -> Result<(), DeviceError> {
         let found = |source| self.io_error("grow", bytes, 0, source);
         let mut now = whole_blocks(&self.file, self.is_block_device).map_err(found)?;
@@ -579,6 +590,15 @@ mod tests {
         let past = device.write_pieces_at(7 * BLOCK_BYTES as u64, &[odd, odd]).unwrap_err();
         assert!(matches!(past, DeviceError::OutOfRange { .. }), "{past}");
         assert!(device.write_at(u64::MAX - 1, &bytes[..BLOCK_BYTES]).is_err());
+    }
+
+    #[test]
+    fn a_small_file_is_said_to_be_as_small_as_it_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("d");
+        std::fs::write(&path, [7; 100]).unwrap();
+        let device = FileDevice::open_read_only(&path).unwrap();
+        assert_eq!((device.bytes(), device.exact_bytes()), (0, 100));
     }
 
     #[test]

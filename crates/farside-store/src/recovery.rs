@@ -61,7 +61,7 @@ impl Pool {
             return Err(StoreError::TooSmall {
                 device: device.name(),
                 needed: (JOURNAL_START + JOURNAL_BLOCKS_MIN + DATA_BLOCKS_MIN) * BLOCK,
-                found: device.bytes(),
+                found: device.exact_bytes(),
             });
         }
         // Before anything is overwritten that another may have open.
@@ -134,7 +134,7 @@ impl Pool {
             return Err(StoreError::TooSmall {
                 device: device.name(),
                 needed: newest.pool_blocks * BLOCK,
-                found: device.bytes(),
+                found: device.exact_bytes(),
             });
         }
         // Before anything is read that another might still change.
@@ -497,7 +497,8 @@ type Slot = Option<(Superblock, usize)>;
 /// The newest sound superblock, and the other one if it is sound too, each with its slot. The first is always there.
 fn choose_superblocks(device: &dyn BlockDevice) -> Result<[Slot; 2]> {
     if device.bytes() <= SUPERBLOCK_PLACES[1] * BLOCK {
-        return Err(StoreError::TooSmall { device: device.name(), needed: 4 << 20, found: device.bytes() });
+        let found = device.exact_bytes();
+        return Err(StoreError::TooSmall { device: device.name(), needed: 4 << 20, found });
     }
     // A slot that the device refuses is as good as a damaged one: either of the two opens the pool without loss.
     let slots = SUPERBLOCK_PLACES.map(|place| match read_superblock(device, place) {

@@ -191,6 +191,7 @@ fn mirror_history() {
     golden(
         &vec![TransferRecord {
             id: id(),
+            volume: Some("q/v".into()),
             kind: TransferKind::Update,
             result: TransferResult::Ok,
             reason: None,
@@ -219,7 +220,7 @@ fn mirror_history() {
             set_aside: vec!["rescue-1".into()],
         }],
         json!([{
-            "id": ID, "kind": "update", "result": "ok", "reason": null, "started_at": "2026-11-21T20:00:00Z",
+            "id": ID, "volume": "q/v", "kind": "update", "result": "ok", "reason": null, "started_at": "2026-11-21T20:00:00Z",
             "ended_at": "2026-11-21T20:00:01.5Z", "duration_seconds": 1.5, "base": "s1", "incremental": "s2",
             "content_root": "00".repeat(16), "resumed": false, "snapshots": 1, "changed_bytes": 4096, "resumed_bytes": 0,
             "deallocated_bytes": 0, "source_read_bytes": 4096, "base_read_bytes": null,

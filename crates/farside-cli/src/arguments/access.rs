@@ -40,6 +40,7 @@ pub enum Token {
                       may read. The site keeps only its hash.\n\nExamples:\n  (umask 077; farside token create monitoring --role viewer > \
                       monitoring.token)\n  farside token create backup --role operator --valid 30d"
     )]
+    #[command(aliases = ["add", "new"])]
     Create {
         /// The token's name, for lists and the audit log
         #[arg(value_parser = parse_label)]
@@ -56,11 +57,13 @@ pub enum Token {
     },
     /// List tokens: role, end, last use
     #[command(after_help = "Example:\n  farside token list --json")]
+    #[command(aliases = ["ls", "status"])]
     List,
     /// Revoke a token: it is refused from then on
     #[command(
         after_help = "Examples:\n  farside token revoke monitoring --plan\n  farside token revoke monitoring"
     )]
+    #[command(aliases = ["rm", "remove", "delete"])]
     Revoke {
         /// The token
         #[arg(value_parser = parse_label)]
@@ -80,6 +83,7 @@ pub enum Account {
                       arguments.\n\nExamples:\n  farside account create ann --role administrator\n  farside account create bob --role viewer \
                       --password-file bob.password"
     )]
+    #[command(aliases = ["add", "new"])]
     Create {
         /// The account's name
         #[arg(value_parser = parse_label)]
@@ -93,6 +97,7 @@ pub enum Account {
     },
     /// List accounts: role, and who is logged in
     #[command(after_help = "Example:\n  farside account list --json")]
+    #[command(aliases = ["ls", "status"])]
     List,
     /// Change an account's role or password; this person has to log in again
     #[command(
@@ -108,6 +113,7 @@ pub enum Account {
     },
     /// Remove an account; whoever is logged in by it is logged out
     #[command(after_help = "Examples:\n  farside account remove bob --plan\n  farside account remove bob")]
+    #[command(aliases = ["rm", "delete"])]
     Remove {
         /// The account
         #[arg(value_parser = parse_label)]
@@ -138,9 +144,11 @@ pub struct SetAccount {
 pub enum Delayed {
     /// List destructive requests that wait, the next one first
     #[command(after_help = "Example:\n  farside delayed list")]
+    #[command(aliases = ["ls", "status"])]
     List,
     /// Stop one of them; nothing of it has been done
     #[command(after_help = "Example:\n  farside delayed stop 7c3f5a52-6d0b-4f4e-9f0a-0c1d2e3f4a5b")]
+    #[command(aliases = ["cancel", "abort", "rm", "remove", "delete"])]
     Stop {
         /// Its id, as it is listed
         id: farside_api::Uuid,

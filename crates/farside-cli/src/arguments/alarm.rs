@@ -10,6 +10,7 @@ pub enum Alarm {
         after_help = "An alarm is told once when it is raised and once when it is cleared: in the log, and by the webhook and \
                       command of [alarms] in farside.toml.\n\nExamples:\n  farside alarm list\n  farside alarm list --all --json"
     )]
+    #[command(aliases = ["ls", "status"])]
     List {
         /// Those that were cleared in the last 30 days, too
         #[arg(long)]
@@ -20,6 +21,7 @@ pub enum Alarm {
         after_help = "An alarm of the kind ransomware ends with this: what was suspected counts as usual from then on.\n\nExample:\n  \
                       farside alarm ack 12"
     )]
+    #[command(alias = "acknowledge")]
     Ack {
         /// Its number, as farside alarm list shows it
         id: String,

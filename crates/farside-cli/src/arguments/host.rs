@@ -18,6 +18,7 @@ pub enum Host {
                       your own, nothing is written: the host's name is the common name in its certificate.\n\nExamples:\n  farside host add web1\n  \
                       farside host add web1 --directory /root/web1"
     )]
+    #[command(aliases = ["create", "new"])]
     Add {
         /// The host's name
         #[arg(value_parser = parse_label)]
@@ -31,6 +32,7 @@ pub enum Host {
     },
     /// List hosts
     #[command(after_help = "Example:\n  farside host list --json")]
+    #[command(alias = "ls")]
     List,
     /// Show one host, what it may open and what it has open
     #[command(after_help = "Example:\n  farside host status web1")]
@@ -41,6 +43,7 @@ pub enum Host {
     },
     /// Remove a host; its connections are cut at once, and its certificate is refused from then on
     #[command(after_help = "Examples:\n  farside host remove web1 --plan\n  farside host remove web1 --yes")]
+    #[command(aliases = ["rm", "delete"])]
     Remove {
         /// The host
         #[arg(value_parser = parse_label)]
@@ -55,6 +58,7 @@ pub enum Host {
                       replaced; with --read-only, connections that may write are cut.\n\nExamples:\n  farside host allow web1 p/web\n  \
                       farside host allow backup p/web p/db --read-only"
     )]
+    #[command(alias = "grant")]
     Allow {
         /// The host
         #[arg(value_parser = parse_label)]
@@ -68,6 +72,7 @@ pub enum Host {
     },
     /// Take rights back; what the host has open of these volumes is cut at once
     #[command(after_help = "Example:\n  farside host deny web1 p/web")]
+    #[command(aliases = ["revoke", "disallow"])]
     Deny {
         /// The host
         #[arg(value_parser = parse_label)]

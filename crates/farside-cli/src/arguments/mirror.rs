@@ -92,9 +92,24 @@ pub enum Mirror {
         plan: bool,
     },
     /// Bring the replica up to the source's state of this moment
-    #[command(after_help = "Examples:\n  farside mirror update q/db\n  farside mirror update q/db --no-wait")]
+    #[command(
+        after_help = "Examples:\n  farside mirror update q/db\n  farside mirror update q/db --no-wait\n  farside mirror update --group shop"
+    )]
     #[command(alias = "sync")]
-    Update(TransferArguments),
+    Update {
+        /// POOL/VOL here; one of a group updates the whole group
+        #[arg(required_unless_present = "group", conflicts_with = "group")]
+        volume: Option<VolumeName>,
+        /// All mirrors of this group, to one moment
+        #[arg(long, value_name = "NAME", value_parser = parse_label)]
+        group: Option<String>,
+        /// Return at once; the work goes on in the daemon
+        #[arg(long)]
+        no_wait: bool,
+        /// How long to wait for a lost session to come back
+        #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "60s")]
+        timeout: Duration,
+    },
     /// Wait for what was asked for last, such as an update with --no-wait
     #[command(
         after_help = "Shows its progress and ends as that command would have. If nothing was asked for since the daemon started, it \
@@ -164,14 +179,24 @@ pub enum Mirror {
                       (without --from) makes it a replica again. \
                       A replica, or a volume that was one, can follow another source (with --from): the mirror it was in is \
                       over then, and its last base stays as POOL/VOL@base-TIME.\n\nExamples:\n  farside mirror resync p/db --from siteB:q/db --plan\n  farside mirror resync \
-                      p/db --from siteB:q/db --every 1m --yes\n  farside mirror resync q/db"
+                      p/db --from siteB:q/db --every 1m --yes\n  farside mirror resync q/db\n  farside mirror resync --group shop --plan"
     )]
     Resync {
-        /// Volume, wait.
-        #[command(flatten)]
-        transfer: TransferArguments,
+        /// POOL/VOL here
+        #[arg(required_unless_present = "group", conflicts_with = "group")]
+        volume: Option<VolumeName>,
+        /// All volumes of this group that are broken off, each from the one it was broken off from; then one update brings them to one
+        /// moment
+        #[arg(long, value_name = "NAME", value_parser = parse_label)]
+        group: Option<String>,
+        /// Return at once; the work goes on in the daemon
+        #[arg(long, conflicts_with = "group")]
+        no_wait: bool,
+        /// How long to wait for a lost session to come back
+        #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "60s")]
+        timeout: Duration,
         /// The peer's volume [default: the one this volume was broken off from]
-        #[arg(long, value_name = "PEER:POOL/VOL")]
+        #[arg(long, value_name = "PEER:POOL/VOL", conflicts_with = "group")]
         from: Option<PeerVolumeName>,
         /// If the two have no point in common, compare everything: what is equal does not travel
         #[arg(long)]

@@ -242,6 +242,37 @@ mod tests {
     }
 
     #[test]
+    fn the_words_that_people_try_are_there() {
+        for (tried, meant) in [
+            ("token ls", "token list"),
+            ("token rm t", "token revoke t"),
+            ("token delete t", "token revoke t"),
+            ("token add t --role viewer", "token create t --role viewer"),
+            ("account ls", "account list"),
+            ("account rm a", "account remove a"),
+            ("account add a --role viewer", "account create a --role viewer"),
+            ("delayed ls", "delayed list"),
+            ("host ls", "host list"),
+            ("host create h", "host add h"),
+            ("host rm h", "host remove h"),
+            ("host delete h", "host remove h"),
+            ("host revoke h p/v", "host deny h p/v"),
+            ("host grant h p/v", "host allow h p/v"),
+            ("peer revoke s p/v", "peer deny s p/v"),
+            ("alarm ls", "alarm list"),
+            ("alarm acknowledge 1", "alarm ack 1"),
+            ("site ls", "site list"),
+        ] {
+            let read = |text: &str| {
+                let words = std::iter::once("farside").chain(text.split(' '));
+                let read = Arguments::try_parse_from(words).unwrap_or_else(|error| panic!("{text}: {error}"));
+                format!("{:?}", read.noun)
+            };
+            assert_eq!(read(tried), read(meant), "{tried}");
+        }
+    }
+
+    #[test]
     fn every_verb_has_an_example() {
         fn walk(command: &clap::Command, path: &str) {
             let path = format!("{path} {}", command.get_name());

@@ -174,6 +174,7 @@ pub enum Peer {
                       is taken back.\n\nExample:\n  farside peer allow siteB p/db \
                       --reverse --fence"
     )]
+    #[command(alias = "grant")]
     Allow {
         /// The peer
         #[arg(value_parser = parse_label)]
@@ -190,6 +191,7 @@ pub enum Peer {
     },
     /// Take rights back; a running transfer ends at its next step
     #[command(after_help = "Example:\n  farside peer deny siteB p/db")]
+    #[command(aliases = ["revoke", "disallow"])]
     Deny {
         /// The peer
         #[arg(value_parser = parse_label)]

@@ -19,6 +19,7 @@ pub enum Site {
         after_help = "A site is asked over the session that both have. It has to let this one look: farside peer set PEER --role viewer \
                       there.\n\nExamples:\n  farside site list\n  farside --site siteB mirror status    # asks there"
     )]
+    #[command(alias = "ls")]
     List,
     /// Change the limits of this site; they take effect at once and survive a restart
     #[command(

@@ -20,7 +20,10 @@ pub enum Snapshot {
         names: Vec<SnapshotName>,
     },
     /// List the snapshots of one volume, or of all
-    #[command(after_help = "Example:\n  farside snapshot list p/db --json")]
+    #[command(
+        after_help = "To fetch one file as it was at a point: the page Get one file back of the manual \
+                      (guides/one-file).\n\nExample:\n  farside snapshot list p/db --json"
+    )]
     #[command(alias = "ls")]
     List {
         /// POOL/VOL

@@ -91,14 +91,19 @@ async fn locate(context: &Context, pool: &str) -> Result<PathBuf, ErrorBody> {
             ErrorBody::new(ErrorCode::NotFound, format!("{pool} is neither a file nor a pool of this site"))
                 .hint("give the pool's file or device, or its name; farside pool list shows both")
         }
-        ErrorCode::DaemonUnreachable => {
-            let hint = format!(
-                "{pool} is not a file, and the daemon does not answer to say where that pool is: give the pool's file or device"
-            );
-            error.hint(hint)
-        }
+        // The check is for days without a daemon: what is missing is the file.
+        ErrorCode::DaemonUnreachable => unfound(pool, &error.message),
         _ => error,
     })
+}
+
+/// That what was given is no file, and that nobody answers who could know it as a pool.
+fn unfound(pool: &str, unreachable: &str) -> ErrorBody {
+    let message = format!(
+        "{pool} is not a file here, and no daemon answers to say whether a pool is called so: {unreachable}"
+    );
+    ErrorBody::new(ErrorCode::NotFound, message)
+        .hint("give the path of the pool's file or device, as it was given to farside pool create")
 }
 
 /// That the daemon itself has it open, with what can be done instead; none if none of its pools is in this file.
@@ -123,7 +128,9 @@ fn unopened(path: &Path, error: DeviceError) -> ErrorBody {
     match error {
         DeviceError::Locked { .. } => ErrorBody::new(ErrorCode::Refused, message)
             .hint("stop farsided, check the pool, start farsided again"),
-        DeviceError::Open { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
+        DeviceError::Open { source, .. }
+            if matches!(source.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) =>
+        {
             ErrorBody::new(ErrorCode::NotFound, format!("{} does not exist", path.display()))
         }
         _ => ErrorBody::new(ErrorCode::Failed, message),

@@ -5,6 +5,7 @@ mod check;
 mod destinations;
 mod drill;
 pub(super) mod group;
+mod history;
 mod import;
 mod levels;
 
@@ -101,7 +102,14 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
                 follow(&context, "initialize", &arguments, there, started).await?;
             }
         }
-        Verb::Update(arguments) => transfer(&context, "update", arguments).await?,
+        Verb::Update { volume, group, no_wait, timeout } => {
+            // Whichever of a group is updated, all are.
+            let volume = match (volume, group) {
+                (Some(volume), _) => volume,
+                (None, group) => group::one_of(&context, &group.unwrap_or_default()).await?,
+            };
+            transfer(&context, "update", TransferArguments { volume, no_wait, timeout }).await?;
+        }
         Verb::Wait { volume } => {
             let name = volume.to_string();
             let all: Vec<Operation> = context.client.get_with(&["operations"], &[("volume", &name)]).await?;
@@ -136,15 +144,24 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
                 context.show(&released, |_| format!("{volume} is released from {peer}\n"));
             }
         }
-        Verb::Resync { transfer, from, whole, every, timetable, destructive } => {
+        Verb::Resync { volume, group, no_wait, timeout, from, whole, every, timetable, destructive } => {
             let request = ResyncMirror {
                 from: from.map(|from| from.to_string()),
                 whole,
                 every_seconds: every.map(Every::seconds),
                 schedule: timetable.schedule,
                 time_zone: timetable.time_zone,
-                timeout_seconds: Some(transfer.timeout.as_secs_f64()),
+                timeout_seconds: Some(timeout.as_secs_f64()),
             };
+            let volume = match (volume, group) {
+                (Some(volume), _) => volume,
+                (None, group) => {
+                    group::resync::resync(&context, &group.unwrap_or_default(), &request, destructive)
+                        .await?;
+                    return Ok(());
+                }
+            };
+            let transfer = TransferArguments { volume, no_wait, timeout };
             let is_plan = destructive.plan;
             start(&context, "resync", &transfer, &request, destructive).await?;
             if !is_plan && !context.json {
@@ -158,7 +175,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
         Verb::Swap { volume: Some(volume), no_wait, timeout, destructive, .. } => {
             let transfer = TransferArguments { volume, no_wait, timeout };
             let request = StartTransfer { timeout_seconds: Some(transfer.timeout.as_secs_f64()) };
-            let is_shown = !destructive.plan && !no_wait && !context.json;
+            let is_shown = !destructive.plan && !context.json;
             // Before: afterwards it is no replica any more.
             let before = if is_shown { replica(&context, &transfer.volume).await } else { None };
             start(&context, "swap", &transfer, &request, destructive).await?;
@@ -249,8 +266,8 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
             };
             context.show(&records, |records| match elsewhere {
                 Some(elsewhere) => elsewhere,
-                None if levels => levels::of_transfers(records),
-                None => history(records),
+                None if levels => levels::of_transfers(records, volume.is_none()),
+                None => history::text(records, volume.is_none()),
             });
         }
         Verb::Log { volume, limit } => {
@@ -518,7 +535,7 @@ fn advice_after_resync(follower: &Mirror) -> String {
     if follower.retention.is_none() {
         advice += &format!(
             "{name} keeps only its newest point, whatever the other side has kept until now; farside mirror set {name} --keep \
-             hourly=24,daily=7 keeps more\n"
+             last=10,hourly=24,daily=7 keeps more\n"
         );
     }
     advice
@@ -538,11 +555,12 @@ fn advice_after_swap(before: &Mirror) -> Option<String> {
     let joined = |of: Vec<&str>, between: &str| of.join(between);
     (!had.is_empty()).then(|| {
         format!(
-            "{} may {} now: of {}, {} does not go along. At {site}: farside mirror set {volume} {}\n",
+            "{} may {} from then on: of {}, {} {} not go along. Once the roles have changed, at {site}: farside mirror set {volume} {}\n",
             before.source,
             joined(had.iter().map(|(may, ..)| *may).collect(), " and "),
             before.name,
             joined(had.iter().map(|(_, what, _)| what.as_str()).collect(), " and "),
+            if had.len() == 1 { "does" } else { "do" },
             joined(had.iter().map(|(.., option)| option.as_str()).collect(), " "),
         )
     })
@@ -699,35 +717,6 @@ fn detail(m: &Mirror) -> String {
     status(m) + &levels
 }
 
-fn history(records: &[TransferRecord]) -> String {
-    let columns = [
-        Column::Left("started"),
-        Column::Left("kind"),
-        Column::Left("result"),
-        Column::Right("time"),
-        Column::Right("changed"),
-        Column::Right("wire"),
-        Column::Right("reduction"),
-        Column::Left("snapshot"),
-        Column::Left("reason"),
-    ];
-    let rows = records.iter().map(|r| {
-        let wire = r.wire_bytes_sent + r.wire_bytes_received;
-        vec![
-            time(r.started_at),
-            name_of(&r.kind),
-            name_of(&r.result),
-            duration(r.duration_seconds),
-            size(changed_and_here(r).0),
-            size(wire),
-            or_dash(progress::reduction(changed_and_here(r).0, wire), |x| x),
-            or_dash(r.incremental.clone(), |s| s),
-            r.reason.clone().unwrap_or_default(),
-        ]
-    });
-    table(&columns, rows.collect(), "no transfers yet")
-}
-
 fn log(lines: &[LogLine]) -> String {
     let columns = [
         Column::Left("time"),
@@ -826,11 +815,12 @@ mod tests {
         let set = json!({ "schedule": "every 10s", "retention": "last=3" });
         assert_eq!(advice_after_resync(&mirror("destination", set.clone())), "");
         let said = advice_after_swap(&mirror("destination", set)).unwrap();
-        assert!(said.contains("At north: farside mirror set p/v --keep last=3"), "{said}");
+        assert!(said.contains("at north: farside mirror set p/v --keep last=3"), "{said}");
         let both = json!({ "retention": "last=3", "group": "shop" });
         let said = advice_after_swap(&mirror("destination", both)).unwrap();
         assert!(said.contains("keep only its newest point and be in no group"), "{said}");
-        assert!(said.contains("At north: farside mirror set p/v --keep last=3 --group shop\n"), "{said}");
+        assert!(said.contains("at north: farside mirror set p/v --keep last=3 --group shop\n"), "{said}");
+        assert!(said.contains("the retention (last=3) and the group (shop) do not go along"), "{said}");
         assert_eq!(advice_after_swap(&mirror("destination", json!({}))), None);
     }
 }

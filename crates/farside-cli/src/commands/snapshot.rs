@@ -146,8 +146,9 @@ fn travels(made: &Snapshot, mirrors: &[Mirror]) -> String {
         let (site, replica) =
             mirror.destination.split_once(':').unwrap_or(("the other site", &mirror.destination));
         format!(
-            "it travels to {} with the next update. If that mirror has retention (--keep), it goes there by that rule, unless it is \
-             held: at {site}, farside snapshot hold {replica}@{}\n",
+            "it travels to {} with the next update. If that mirror has retention (--keep), it stays there as long as that rule keeps it: \
+             with last=N as one of the N newest points, without last perhaps no longer than that update. To keep it: at {site}, farside \
+             snapshot hold {replica}@{}\n",
             mirror.destination, made.name
         )
     };

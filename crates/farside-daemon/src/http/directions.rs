@@ -336,7 +336,9 @@ async fn swap(
                 asked.err().map(|error| error.into_error_body().message)
             }
         };
-        let plan = plans::swap(&volume, &document.source, document.lag_seconds);
+        let mut plan = plans::swap(&volume, &document.source, document.lag_seconds);
+        let (retention, group) = (document.retention.as_deref(), document.group.as_deref());
+        plan.would.extend(plans::left_by_swap(&document.source, retention, group));
         return Ok(Outcome::Plan(Plan { refused, ..plan }));
     }
     if let Some(reason) = refused {

@@ -255,6 +255,16 @@ fn resync_and_swap_lose_nothing() {
     );
 }
 
+#[test]
+fn a_swap_says_what_it_leaves_behind() {
+    assert_eq!(left_by_swap("a:p/v", None, None), None);
+    assert_eq!(
+        left_by_swap("a:p/v", Some("last=3"), Some("shop")).unwrap(),
+        "retention and group do not go along: afterwards, at a: farside mirror set p/v --keep last=3 --group shop"
+    );
+    assert!(left_by_swap("a:p/v", None, Some("shop")).unwrap().starts_with("the group does not go along"));
+}
+
 fn delete_facts<'a>(volume: &'a VolumeName, fence: &'a FenceAfter) -> DeleteFacts<'a> {
     DeleteFacts {
         volume,

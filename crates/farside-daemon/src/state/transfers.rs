@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::ended_transfers::EndedTransfer;
 use super::log::LOST_LINES;
 use super::rows::nanoseconds;
-use super::statement::{query, query_scalar};
+use super::statement::{query, query_as, query_scalar};
 use super::{State, StateError};
 use crate::convert;
 
@@ -97,14 +97,18 @@ impl State {
     ) -> Result<Vec<TransferRecord>, StateError> {
         // Two statements: one with a choice in it is served by no index.
         let query = match volume {
-            Some(volume) => {
-                query_scalar("SELECT record FROM transfers WHERE volume = $1 ORDER BY sequence DESC LIMIT $2")
-                    .bind(volume)
-            }
-            None => query_scalar("SELECT record FROM transfers ORDER BY sequence DESC LIMIT $1"),
+            Some(volume) => query_as(
+                "SELECT volume, record FROM transfers WHERE volume = $1 ORDER BY sequence DESC LIMIT $2",
+            )
+            .bind(volume),
+            None => query_as("SELECT volume, record FROM transfers ORDER BY sequence DESC LIMIT $1"),
         };
-        let records: Vec<String> = query.bind(limit).fetch_all(&self.readers).await?;
-        records.iter().map(|text| parse(text)).collect()
+        let rows: Vec<(String, String)> = query.bind(limit).fetch_all(&self.readers).await?;
+        let record = |(volume, text): (String, String)| {
+            let volume = Some(volume).filter(|volume| !volume.is_empty());
+            Ok(TransferRecord { volume, ..parse(&text)? })
+        };
+        rows.into_iter().map(record).collect()
     }
 }
 
@@ -172,6 +176,7 @@ mod tests {
             assert_eq!(state.transfers_of(Uuid::from_u128(78), 2).await.unwrap(), vec![]);
             let records = state.transfers(None, 10).await.unwrap();
             assert_eq!(records.iter().map(|r| r.changed_bytes).collect::<Vec<_>>(), [2, 1, 0]);
+            assert!(records.iter().all(|r| r.volume.is_none()), "of no mirror that is known");
         }
     }
 }

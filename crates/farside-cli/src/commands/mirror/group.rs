@@ -1,4 +1,4 @@
-//! What is done with all mirrors of a group: `break`, `swap` and `drill` with `--group`, and `snapshot rollback --group`.
+//! What is done with all mirrors of a group: `break`, `resync`, `swap`, `update` and `drill` with `--group`, and `snapshot rollback --group`.
 //!
 //! The members of a group show one moment: their updates are published together, or their snapshots were taken together at the source.
 //! What is done to each member is one request; whoever is interrupted in between runs the command again, and it goes on with the others.
@@ -6,6 +6,10 @@
 pub(super) mod break_off;
 pub(super) mod drill;
 mod members;
+pub(super) mod resync;
 pub(crate) mod rollback;
 mod set_aside;
 pub(super) mod swap;
+mod whereabouts;
+
+pub(super) use members::one_of;

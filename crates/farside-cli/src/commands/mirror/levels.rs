@@ -2,6 +2,7 @@
 
 use farside_api::{Levels, Transfer, TransferRecord};
 
+use super::history::whose;
 use crate::output::{Column, table};
 use crate::progress::reduction;
 use crate::quantities::{size, time};
@@ -16,15 +17,22 @@ pub(super) fn of_transfer(transfer: &Transfer) -> String {
     table(&FIGURES, lines(&transfer.levels, Some(overhead)), "nothing has travelled yet")
 }
 
-/// Of transfers that have ended.
-pub(super) fn of_transfers(records: &[TransferRecord]) -> String {
-    let columns: Vec<Column> =
-        [Column::Left("started"), Column::Left("snapshot")].into_iter().chain(FIGURES).collect();
+/// Of transfers that have ended; `of_all`: of all mirrors, so each line says whose it is.
+pub(super) fn of_transfers(records: &[TransferRecord], of_all: bool) -> String {
+    let volume = of_all.then_some(Column::Left("volume"));
+    let columns: Vec<Column> = [Column::Left("started")]
+        .into_iter()
+        .chain(volume)
+        .chain([Column::Left("snapshot")])
+        .chain(FIGURES)
+        .collect();
     let rows = records.iter().flat_map(|record| {
         let lines = record.levels.map(|levels| lines(&levels, record.overhead_bytes)).unwrap_or_default();
         let snapshot = record.incremental.as_deref().unwrap_or("-");
         lines.into_iter().map(move |line| {
-            let mut row = vec![time(record.started_at), snapshot.to_owned()];
+            let mut row = vec![time(record.started_at)];
+            row.extend(of_all.then(|| whose(record)));
+            row.push(snapshot.to_owned());
             row.extend(line);
             row
         })
@@ -51,7 +59,18 @@ fn lines(levels: &Levels, overhead: Option<u64>) -> Vec<Vec<String>> {
 mod tests {
     use farside_api::{Level, TransferKind, TransferPhase};
 
+    use crate::commands::mirror::history::record;
+
     use super::*;
+
+    #[test]
+    fn of_all_mirrors_each_line_says_whose_it_is() {
+        let records = [record(Some("q/db"))];
+        let all = of_transfers(&records, true);
+        assert!(all.starts_with("STARTED               VOLUME  SNAPSHOT  LEVEL"), "{all}");
+        assert!(all.contains("2026-11-26T12:00:00Z  q/db    s2        raw"), "{all}");
+        assert!(!of_transfers(&records, false).contains("VOLUME"));
+    }
 
     #[test]
     fn a_line_for_each_way_that_was_taken() {

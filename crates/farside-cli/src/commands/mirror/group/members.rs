@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::set_aside::moment_of_name;
 use crate::arguments::destructive::Destructive;
+use crate::arguments::names::VolumeName;
 use crate::commands::context::Context;
 use crate::confirm::{ask, describe, is_interactive};
 use crate::output::{json, print};
@@ -16,6 +17,8 @@ use crate::output::{json, print};
 pub(super) struct Member {
     pub(super) mirror: Mirror,
     snapshots: Vec<Snapshot>,
+    /// Its volume was the original, and another site has taken over since.
+    is_overtaken: bool,
 }
 
 impl Member {
@@ -38,6 +41,11 @@ impl Member {
     /// Its volume is the original of its former source, which follows it: what is in the group is the way back.
     pub(super) fn is_original(&self) -> bool {
         self.is_broken_off() && self.mirror.source_heard == Some(SourceHeard::Follows)
+    }
+
+    /// The same, and it counts: nobody has taken over from it since.
+    pub(super) fn is_valid_original(&self) -> bool {
+        self.is_original() && !self.is_overtaken
     }
 }
 
@@ -156,15 +164,38 @@ impl Group {
 
 pub(super) async fn members(context: &Context, group: &str) -> Result<Group, ErrorBody> {
     let mirrors: Vec<Mirror> = context.client.get(&["mirrors"]).await?;
+    let overtaken: Vec<String> = mirrors.iter().filter_map(overtaken).map(|m| m.name.clone()).collect();
     let (with_version, left_out) = of_group(mirrors, group)?;
     let mut members = Vec::new();
     for mirror in with_version {
-        let mut member = Member { mirror, snapshots: Vec::new() };
+        let is_overtaken = overtaken.contains(&mirror.name);
+        let mut member = Member { mirror, snapshots: Vec::new(), is_overtaken };
         let (pool, volume) = member.split()?;
         member.snapshots = context.client.get(&["volumes", pool, volume, "snapshots"]).await?;
         members.push(member);
     }
     Ok(Group { members, left_out, originals: Vec::new() })
+}
+
+/// The mirror, if it is of a volume here that another site has taken over.
+pub(super) fn overtaken(mirror: &Mirror) -> Option<&Mirror> {
+    (mirror.role == Role::Source && mirror.overtaken.is_some()).then_some(mirror)
+}
+
+/// A replica of the group that holds a version: what is asked of it alone is done to all, where the daemon does so.
+pub(in crate::commands::mirror) async fn one_of(
+    context: &Context,
+    group: &str,
+) -> Result<VolumeName, ErrorBody> {
+    let mirrors: Vec<Mirror> = context.client.get(&["mirrors"]).await?;
+    let (with_version, _) = of_group(mirrors, group)?;
+    // Of one that is broken off the daemon would say only that.
+    let follows = with_version.iter().find(|m| m.state != MirrorState::BrokenOff);
+    let one = follows.or(with_version.first()).map(|m| m.name.parse::<VolumeName>());
+    match one {
+        Some(Ok(name)) => Ok(name),
+        _ => Err(ErrorBody::new(ErrorCode::Failed, format!("group {group}: its mirrors cannot be named"))),
+    }
 }
 
 /// The replicas of the group that hold a version, and the names of those that do not: these are not updated with the others.
@@ -298,13 +329,30 @@ pub(super) fn instant_of(
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use farside_api::TakenBy;
     use serde_json::json;
 
     use super::*;
 
-    fn member(name: &str, state: &str, current: Option<&str>, snapshots: &[(&str, &str)]) -> Member {
+    /// That the volume of a member was taken over by another site.
+    pub(in crate::commands::mirror::group) fn overtaken(member: Member) -> Member {
+        Member { is_overtaken: true, ..member }
+    }
+
+    /// One whose former source follows it.
+    pub(in crate::commands::mirror::group) fn original(name: &str) -> Member {
+        let mut member = member(name, "broken-off", None, &[]);
+        member.mirror.source_heard = Some(SourceHeard::Follows);
+        member
+    }
+
+    pub(in crate::commands::mirror::group) fn member(
+        name: &str,
+        state: &str,
+        current: Option<&str>,
+        snapshots: &[(&str, &str)],
+    ) -> Member {
         let mirror = json!({
             "id": "00000000-0000-0000-0000-000000000000", "name": name, "role": "destination", "source": "a:p/v",
             "destination": name, "state": state, "why": null, "lag_seconds": null, "objective_seconds": null,
@@ -322,6 +370,7 @@ mod tests {
         Member {
             mirror: serde_json::from_value(mirror).unwrap(),
             snapshots: snapshots.iter().map(snapshot).collect(),
+            is_overtaken: false,
         }
     }
 
@@ -424,11 +473,6 @@ mod tests {
 
     #[test]
     fn what_has_changed_roles_is_not_taken_over() {
-        let original = |name| {
-            let mut member = member(name, "broken-off", None, &[]);
-            member.mirror.source_heard = Some(SourceHeard::Follows);
-            member
-        };
         let group = |members| Group { members, left_out: Vec::new(), originals: Vec::new() };
         let some = vec![original("q/a"), member("q/b", "mirrored", None, &[])];
         let left = group(some).replicas("shop").unwrap();

@@ -10,6 +10,7 @@ use reqwest::Method;
 use serde::Serialize;
 
 use super::members::{Group, Member, Step, consent, members};
+use super::whereabouts;
 use crate::arguments::destructive::Destructive;
 use crate::commands::context::Context;
 use crate::progress;
@@ -32,9 +33,10 @@ pub(crate) async fn swap(
     let of_group = members(context, group).await?;
     let Group { members, .. } = &of_group;
     // What has changed its role already is followed by its former source. What a person has broken off is not.
-    let broken_off: Vec<&Member> = members.iter().filter(|m| m.is_broken_off() && !m.is_original()).collect();
+    let broken_off: Vec<&Member> =
+        members.iter().filter(|m| m.is_broken_off() && !m.is_valid_original()).collect();
     if !broken_off.is_empty() {
-        return Err(refused(context, group, &broken_off).await?);
+        return Err(refused(context, group, members, &broken_off).await?);
     }
     let left: Vec<&Member> = members.iter().filter(|m| !m.is_broken_off()).collect();
     let names: Vec<&str> = members.iter().map(|m| m.mirror.name.as_str()).collect();
@@ -53,9 +55,11 @@ pub(crate) async fn swap(
         steps.push(Step { path: member.path("swap")?.to_vec(), body: Some(request.clone()) });
     }
     let headline = format!(
-        "group {group}: {} mirrors change roles with their sources, one after the other; then one update brings the new replicas to \
-         one moment\n{}",
+        "group {group}: {} of {} mirrors change roles with their sources, one after the other; then one update brings the new replicas \
+         to one moment\n{}{}",
         left.len(),
+        members.len(),
+        if left.len() < members.len() { half_turned(members) } else { String::new() },
         of_group.note(group)
     );
     of_group.note_aside(context, group);
@@ -74,26 +78,24 @@ pub(crate) async fn swap(
                 _ => Ok(ended),
             }
         };
-        let done = done.await.map_err(|error| {
-            let message = format!(
-                "{} of {} mirrors of group {group} have changed roles; {} has not: {}",
-                members.len() - left.len() + at,
-                members.len(),
-                member.mirror.name,
-                error.message
-            );
-            ErrorBody::new(error.code, message).hint(
-                "the same command goes on with the others; farside mirror swap POOL/VOL at the other site takes one back",
-            )
-        })?;
-        operations.push(done);
+        match done.await {
+            Ok(done) => operations.push(done),
+            Err(error) => {
+                let turned = members.len() - left.len() + at;
+                return Err(
+                    stopped(context, group, (turned, members.len()), &member.mirror.name, error).await
+                );
+            }
+        }
     }
     let sources: Vec<&str> = members.iter().map(|m| m.mirror.source.as_str()).collect();
     let common = to_one_moment(context, group, &sources, timeout).await;
     let done = Swapped { group: group.to_owned(), operations, common: common.as_ref().ok().cloned() };
+    let had: Vec<(&str, Option<&str>)> =
+        members.iter().map(|m| (m.mirror.source.as_str(), m.mirror.retention.as_deref())).collect();
     let then = match &common {
-        Ok(_) => format!("{} show one moment since\n", sources.join(", ")),
-        Err(why) => without_moment(group, &sources, why),
+        Ok(_) => format!("{} show one moment since\n{}", sources.join(", "), left_behind(&had, None)),
+        Err(why) => without_moment(group, &had, why),
     };
     if common.is_err() && context.json {
         then.lines().for_each(|line| eprintln!("farside: {line}"));
@@ -108,8 +110,44 @@ pub(crate) async fn swap(
     Ok(())
 }
 
-/// Why nothing was swapped: what the daemon says of each mirror that was broken off.
-async fn refused(context: &Context, group: &str, broken_off: &[&Member]) -> Result<ErrorBody, ErrorBody> {
+/// Where each member of a group is, of which a part has changed its role before.
+fn half_turned(members: &[Member]) -> String {
+    whereabouts::of(members).iter().map(|line| format!("  now:   {line}\n")).collect()
+}
+
+/// That one has not changed its role, where each is now, and what to type. `turned`: how many have, of how many.
+async fn stopped(
+    context: &Context,
+    group: &str,
+    (turned, all): (usize, usize),
+    name: &str,
+    error: ErrorBody,
+) -> ErrorBody {
+    // As it is by now: what failed may have changed more than its answer says. What cannot be asked is left out.
+    let now = members(context, group).await.map(|of_group| of_group.members).unwrap_or_default();
+    let places: String = whereabouts::of(&now).iter().map(|line| format!(". {line}")).collect();
+    let message = format!(
+        "{turned} of {all} mirrors of group {group} have changed roles; {name} has not: {}{places}",
+        error.message
+    );
+    let hints = [
+        error.hint,
+        Some(format!(
+            "farside mirror swap --group {group} goes on with the others; start no hosts before all are on one side"
+        )),
+        whereabouts::back(&now).map(|back| format!("to take back what has changed, {back}")),
+    ];
+    let hints: Vec<String> = hints.into_iter().flatten().collect();
+    ErrorBody::new(error.code, message).hint(hints.join("; "))
+}
+
+/// Why nothing was swapped: what the daemon says of each mirror that was broken off, and where the others are.
+async fn refused(
+    context: &Context,
+    group: &str,
+    members: &[Member],
+    broken_off: &[&Member],
+) -> Result<ErrorBody, ErrorBody> {
     let mut said = Vec::new();
     for member in broken_off {
         let request = StartTransfer { timeout_seconds: None };
@@ -123,8 +161,20 @@ async fn refused(context: &Context, group: &str, broken_off: &[&Member]) -> Resu
             Err(error) => return Err(error),
         });
     }
-    let message = format!("group {group}: {}. No role was changed", said.join("; "));
-    Ok(ErrorBody::new(ErrorCode::Refused, message))
+    let others: String = match broken_off.len() < members.len() {
+        true => whereabouts::of(members).iter().map(|line| format!(". {line}")).collect(),
+        false => String::new(),
+    };
+    let message = format!("group {group}: {}{others}. No role was changed", said.join("; "));
+    let error = ErrorBody::new(ErrorCode::Refused, message);
+    // Of a break that was meant for all the rest is to be broken off, too; else what is broken off follows first.
+    Ok(match others.is_empty() {
+        true => error,
+        false => error.hint(format!(
+            "if the group was to be taken over: farside mirror break --group {group} goes on with the others, as of the same moment. If \
+             not: farside mirror resync --group {group} makes what is broken off follow again, then this again"
+        )),
+    })
 }
 
 /// The roles have changed one after the other, so the new replicas show a moment each: one update of their group, at their site and
@@ -158,32 +208,72 @@ async fn to_one_moment(
     }
 }
 
+/// What the new replicas were not told: retention and group are said at their own site. A line to type for each that lacks something.
+/// `had`: what each new replica is, and what the former one has kept; `group`: if it has to be said, too.
+fn left_behind(had: &[(&str, Option<&str>)], group: Option<&str>) -> String {
+    let mut site = "the other site";
+    let mut lines = Vec::new();
+    for (source, keep) in had {
+        let (of, name) = source.split_once(':').unwrap_or((site, source));
+        site = of;
+        let keep = keep.map(|keep| format!(" --keep {keep}"));
+        let group = group.map(|group| format!(" --group {group}"));
+        if keep.is_some() || group.is_some() {
+            let (keep, group) = (keep.unwrap_or_default(), group.unwrap_or_default());
+            lines.push(format!("  farside mirror set {name}{keep}{group}\n"));
+        }
+    }
+    let what = match (had.iter().any(|(_, keep)| keep.is_some()), group.is_some()) {
+        (true, true) => "retention and group do",
+        (true, false) => "retention does",
+        (false, _) => "the group does",
+    };
+    match lines.is_empty() {
+        true => String::new(),
+        false => format!(
+            "{what} not go along with a swap. Unless they are set there already, at {site}:\n{}",
+            lines.concat()
+        ),
+    }
+}
+
 /// What is left to be done at the site of the new replicas.
-fn without_moment(group: &str, sources: &[&str], why: &ErrorBody) -> String {
-    let site =
-        sources.first().and_then(|first| first.split_once(':')).map_or("the other site", |(site, _)| site);
-    let names: Vec<&str> = sources.iter().map(|s| s.split_once(':').map_or(*s, |(_, name)| name)).collect();
-    let first = names.first().copied().unwrap_or("POOL/VOL");
-    let into_group: Vec<String> =
-        names.iter().map(|name| format!("farside mirror set {name} --group {group}")).collect();
+fn without_moment(group: &str, had: &[(&str, Option<&str>)], why: &ErrorBody) -> String {
+    let first = had.first().map_or("POOL/VOL", |(source, _)| source);
+    let (site, first) = first.split_once(':').unwrap_or(("the other site", first));
     format!(
-        "the new replicas have no moment in common since then, and were not brought to one from here: {}\n\
-         at {site}: farside mirror update {first} brings all of group {group} to one moment; what is not in the group there: {}\n",
+        "the new replicas have no moment in common since then, and were not brought to one from here: {}\n{}then, at {site}: farside \
+         mirror update {first} brings all of group {group} to one moment\n",
         why.message,
-        into_group.join("; ")
+        left_behind(had, Some(group))
     )
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::members::tests::{member, original};
     use super::*;
 
     #[test]
     fn what_is_left_to_do_is_a_line_to_type() {
         let why = ErrorBody::new(ErrorCode::Refused, "nobody may ask there");
-        let text = without_moment("shop", &["north:tank/a", "north:tank/b"], &why);
+        let had = [("north:tank/a", Some("last=3")), ("north:tank/b", None)];
+        let text = without_moment("shop", &had, &why);
         assert!(text.contains("at north: farside mirror update tank/a"), "{text}");
-        assert!(text.contains("farside mirror set tank/b --group shop"), "{text}");
+        assert!(text.contains("  farside mirror set tank/a --keep last=3 --group shop\n"), "{text}");
+        assert!(text.contains("  farside mirror set tank/b --group shop\n"), "{text}");
         assert!(text.contains("nobody may ask there"), "{text}");
+        // Where they are in the group already, their retention is left.
+        let text = left_behind(&had, None);
+        assert!(text.contains("at north:\n  farside mirror set tank/a --keep last=3\n"), "{text}");
+        assert!(!text.contains("tank/b"), "{text}");
+        assert_eq!(left_behind(&[("north:tank/b", None)], None), "");
+    }
+
+    #[test]
+    fn the_plan_of_a_group_that_is_half_turned_says_where_each_is() {
+        let text = half_turned(&[original("q/a"), member("q/b", "mirrored", None, &[])]);
+        assert!(text.contains("  now:   q/a is the original here"), "{text}");
+        assert!(text.contains("  now:   q/b is the replica of a:p/v"), "{text}");
     }
 }

@@ -1,0 +1,296 @@
+//! `farside mirror resync --group`: what of a group is broken off follows again, and all of it shows one moment at the end.
+//!
+//! All are begun before the first is waited for: from then on hosts write to none of them. What has failed is named, and the same command
+//! goes on with it.
+
+use std::time::Duration;
+
+use farside_api::{
+    ErrorBody, ErrorCode, Mirror, Operation, OperationState, ResyncMirror, StartTransfer, Volume,
+};
+use serde::Serialize;
+
+use super::members::{Member, Step, consent, members, overtaken};
+use super::whereabouts;
+use crate::arguments::destructive::Destructive;
+use crate::commands::context::Context;
+use crate::commands::mirror::{advice_after_resync, outcome};
+use crate::progress;
+
+/// What came of it.
+#[derive(Serialize)]
+struct Resynced {
+    group: String,
+    operations: Vec<Operation>,
+    /// The update that has brought the group to one moment; none if there was none.
+    common: Option<Operation>,
+}
+
+pub(crate) async fn resync(
+    context: &Context,
+    group: &str,
+    request: &ResyncMirror,
+    destructive: Destructive,
+) -> Result<(), ErrorBody> {
+    let of_group = match members(context, group).await {
+        Err(error) if error.code == ErrorCode::NotFound => {
+            let all: Vec<Mirror> = context.client.get(&["mirrors"]).await?;
+            return Err(of_former_source(group, &all).unwrap_or(error));
+        }
+        of_group => of_group?,
+    };
+    let all = &of_group.members;
+    let again: Vec<&Member> = all.iter().filter(|m| m.is_broken_off() && !m.is_valid_original()).collect();
+    if again.is_empty() {
+        return nothing_to_do(context, group, all);
+    }
+    if !destructive.plan {
+        nobody_writes(context, group, &again).await?;
+    }
+    let mut steps = Vec::new();
+    for member in &again {
+        steps.push(Step { path: member.path("resync")?.to_vec(), body: Some(request.clone()) });
+    }
+    let headline = format!(
+        "group {group}: {} of {} volumes follow again; then one update brings the group to one moment\n{}{}",
+        again.len(),
+        all.len(),
+        left_as_they_are(all),
+        of_group.note(group)
+    );
+    of_group.note_aside(context, group);
+    let command = format!("farside mirror resync --group {group} ");
+    if !consent(context, &command, &headline, &steps, destructive).await? {
+        return Ok(());
+    }
+    let (operations, failed) = carry_out(context, &again, &steps).await;
+    let said: String = operations.iter().map(outcome).collect();
+    if !failed.is_empty() {
+        // What went well is told as well: its side branches have names.
+        said.lines().for_each(|line| eprintln!("farside: {line}"));
+        return Err(not_all(group, again.len(), &failed));
+    }
+    let originals = all.iter().any(Member::is_valid_original);
+    let common = match originals {
+        true => Err(ErrorBody::new(ErrorCode::Refused, half_turned(all))),
+        false => to_one_moment(context, &again, request.timeout_seconds).await,
+    };
+    let names: Vec<&str> = all.iter().map(|m| m.mirror.name.as_str()).collect();
+    let then = match &common {
+        Ok(_) => format!("{} show one moment since\n", names.join(", ")),
+        Err(why) => format!(
+            "the group shows no moment in common since then: {}. farside mirror update --group {group} brings it to one\n",
+            why.message
+        ),
+    };
+    let advice = if context.json { String::new() } else { advice(context, &again).await };
+    if common.is_err() && context.json {
+        then.lines().for_each(|line| eprintln!("farside: {line}"));
+    }
+    let done = Resynced { group: group.to_owned(), operations, common: common.ok() };
+    context.show(&done, |_| said + &then + &advice + &left_as_they_are(all) + &of_group.note(group));
+    Ok(())
+}
+
+/// Begins all, then waits for all. What has failed, with its name.
+async fn carry_out<'a>(
+    context: &Context,
+    again: &[&'a Member],
+    steps: &[Step<'_, ResyncMirror>],
+) -> (Vec<Operation>, Vec<(&'a str, ErrorBody)>) {
+    let mut begun = Vec::new();
+    for step in steps {
+        let started: Result<Operation, ErrorBody> = context.client.post(&step.path, &step.body).await;
+        begun.push(started);
+    }
+    let (mut done, mut failed) = (Vec::new(), Vec::new());
+    for (member, started) in again.iter().zip(begun) {
+        let ended = async { progress::watch(&context.client, started?).await };
+        let unknown = || ErrorBody::new(ErrorCode::Failed, "the resync failed");
+        let name = member.mirror.name.as_str();
+        match ended.await {
+            Ok(ended) if ended.state == OperationState::Failed => {
+                failed.push((name, ended.error.clone().unwrap_or_else(unknown)));
+            }
+            Ok(ended) => done.push(ended),
+            Err(error) => failed.push((name, error)),
+        }
+    }
+    (done, failed)
+}
+
+/// A host that writes keeps its volume from being a replica. It is looked for before the others are none any more.
+async fn nobody_writes(context: &Context, group: &str, again: &[&Member]) -> Result<(), ErrorBody> {
+    let mut busy = Vec::new();
+    for member in again {
+        let (pool, volume) = member.split()?;
+        let volume: Volume = context.client.get(&["volumes", pool, volume]).await?;
+        if volume.writers > 0 {
+            busy.push(volume.name);
+        }
+    }
+    if busy.is_empty() {
+        return Ok(());
+    }
+    let message =
+        format!("group {group}: hosts that may write have {} open. Nothing was changed", busy.join(", "));
+    Err(ErrorBody::new(ErrorCode::Refused, message).hint(format!(
+        "stop or disconnect them (farside volume status {} shows who they are), then the same command",
+        busy[0]
+    )))
+}
+
+/// What is not broken off, or is the original here, a line each.
+fn left_as_they_are(all: &[Member]) -> String {
+    let is_left = |m: &&Member| !m.is_broken_off() || m.is_valid_original();
+    all.iter()
+        .filter(is_left)
+        .map(|m| match m.is_valid_original() {
+            true => format!("{} is the original here (swapped): it is left as it is\n", m.mirror.name),
+            false => format!("{} follows {} already: it is left as it is\n", m.mirror.name, m.mirror.source),
+        })
+        .collect()
+}
+
+/// Why a group of which a part has changed roles shows no moment in common.
+fn half_turned(all: &[Member]) -> String {
+    let back = whereabouts::back(all).map(|back| format!(" (to have them all here again, {back})"));
+    format!("{}{}", whereabouts::of(all).join("; "), back.unwrap_or_default())
+}
+
+fn nothing_to_do(context: &Context, group: &str, all: &[Member]) -> Result<(), ErrorBody> {
+    let (originals, follow): (Vec<&Member>, Vec<&Member>) = all.iter().partition(|m| m.is_valid_original());
+    if follow.is_empty() {
+        let back = whereabouts::back(all).unwrap_or_default();
+        let message = format!(
+            "group {group}: {}. Nothing was changed: what hosts wrote here since would be set aside",
+            whereabouts::of(all).join("; ")
+        );
+        return Err(ErrorBody::new(ErrorCode::Refused, message)
+            .hint(format!("to change the roles back without a loss, {back}")));
+    }
+    let done = Resynced { group: group.to_owned(), operations: Vec::new(), common: None };
+    let then = match originals.is_empty() {
+        true => format!("farside mirror update --group {group} brings them to one moment\n"),
+        false => String::new(),
+    };
+    context.show(&done, |_| format!("group {group}: nothing is broken off\n{}{then}", left_as_they_are(all)));
+    Ok(())
+}
+
+/// What failed of it, member by member: none is passed over.
+fn not_all(group: &str, asked: usize, failed: &[(&str, ErrorBody)]) -> ErrorBody {
+    let each: Vec<String> = failed.iter().map(|(name, error)| format!("{name}: {}", error.message)).collect();
+    let hints =
+        failed.iter().filter_map(|(name, error)| error.hint.as_ref().map(|hint| format!("{name}: {hint}")));
+    let then =
+        "the same command goes on with what is broken off still; farside mirror status shows which that is";
+    let hints: Vec<String> = hints.chain([then.to_owned()]).collect();
+    let code = failed.first().map_or(ErrorCode::Failed, |(_, error)| error.code);
+    let message = format!(
+        "{} of {asked} volumes of group {group} follow again; {} did not get so far: {}",
+        asked - failed.len(),
+        failed.len(),
+        each.join("; ")
+    );
+    ErrorBody::new(code, message).hint(hints.join("; "))
+}
+
+/// Each has come by itself, and shows a moment of its own: one update takes all of them to one.
+async fn to_one_moment(
+    context: &Context,
+    again: &[&Member],
+    timeout_seconds: Option<f64>,
+) -> Result<Operation, ErrorBody> {
+    let nobody = || ErrorBody::new(ErrorCode::Failed, "nothing of it follows");
+    let request = StartTransfer { timeout_seconds };
+    let path = again.first().ok_or_else(nobody)?.path("update")?;
+    let started: Operation = context.client.post(&path, &request).await?;
+    let ended =
+        progress::watch_for(&context.client, started, timeout_seconds.map(Duration::from_secs_f64)).await?;
+    match &ended.error {
+        Some(error) if ended.state == OperationState::Failed => Err(error.clone()),
+        _ => Ok(ended),
+    }
+}
+
+/// As after the resync of one.
+async fn advice(context: &Context, again: &[&Member]) -> String {
+    let Ok(now) = context.client.get::<Vec<Mirror>>(&["mirrors"]).await else { return String::new() };
+    let of = |member: &&Member| now.iter().find(|m| m.id == member.mirror.id).map(advice_after_resync);
+    again.iter().filter_map(of).collect()
+}
+
+/// At a former source no mirror is in the group before its volumes follow: what was taken over is named, with what to type. None if
+/// nothing was.
+fn of_former_source(group: &str, all: &[Mirror]) -> Option<ErrorBody> {
+    let taken: Vec<&Mirror> = all.iter().filter_map(overtaken).collect();
+    let first = taken.first()?;
+    let lines: Vec<String> =
+        taken.iter().map(|m| format!("farside mirror resync {} --from {}", m.name, m.destination)).collect();
+    let site = first.destination.split_once(':').map_or("the other site", |(site, _)| site);
+    let message = format!(
+        "no mirror here is in a group {group} yet. These volumes here were taken over by another site, where farside mirror status shows \
+         their groups: {}",
+        taken.iter().map(|m| m.name.as_str()).collect::<Vec<_>>().join(", ")
+    );
+    Some(ErrorBody::new(ErrorCode::NotFound, message).hint(format!(
+        "to have those of the group follow {site}: {}; then farside mirror set POOL/VOL --group {group} for each",
+        lines.join("; ")
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use farside_api::MirrorState;
+    use serde_json::json;
+
+    use super::super::members::tests::{member, original, overtaken};
+    use super::*;
+
+    #[test]
+    fn what_fails_is_named_and_the_others_are_counted() {
+        let busy = ErrorBody::new(ErrorCode::Refused, "hosts have it open").hint("stop them");
+        let away = ErrorBody::new(ErrorCode::PeerUnreachable, "no session");
+        let said = not_all("shop", 3, &[("q/b", busy), ("q/c", away)]);
+        assert_eq!(said.code, ErrorCode::Refused);
+        assert_eq!(
+            said.message,
+            "1 of 3 volumes of group shop follow again; 2 did not get so far: q/b: hosts have it open; q/c: no session"
+        );
+        let hint = said.hint.unwrap();
+        assert!(hint.contains("q/b: stop them") && hint.contains("the same command goes on"), "{hint}");
+    }
+
+    #[test]
+    fn what_follows_or_is_the_original_is_left_as_it_is() {
+        let all =
+            [original("q/a"), member("q/b", "mirrored", None, &[]), member("q/c", "broken-off", None, &[])];
+        let said = left_as_they_are(&all);
+        assert!(said.contains("q/a is the original here (swapped)"), "{said}");
+        assert!(said.contains("q/b follows a:p/v already") && !said.contains("q/c"), "{said}");
+        let half = half_turned(&all);
+        assert!(half.contains("at a: farside mirror swap p/v"), "{half}");
+        // Whoever was taken over since is to follow again.
+        assert_eq!(left_as_they_are(&[overtaken(original("q/a"))]), "");
+    }
+
+    #[test]
+    fn a_former_source_is_told_what_to_type() {
+        let mut taken = member("p/a", "mirrored", None, &[]).mirror;
+        taken.role = farside_api::Role::Source;
+        taken.destination = "south:q/a".into();
+        taken.state = MirrorState::Mirrored;
+        assert!(of_former_source("shop", std::slice::from_ref(&taken)).is_none(), "nobody has taken it over");
+        taken.overtaken = serde_json::from_value(json!({
+            "since": "2026-11-26T12:00:00Z", "reported_at": "2026-11-26T12:00:00Z", "fenced": false, "snapshot": null, "diverged_bytes": null, "diverged_blocks": null
+        }))
+        .ok();
+        assert!(taken.overtaken.is_some());
+        let said = of_former_source("shop", &[taken]).unwrap();
+        assert_eq!(said.code, ErrorCode::NotFound);
+        let hint = said.hint.unwrap();
+        assert!(hint.contains("farside mirror resync p/a --from south:q/a"), "{hint}");
+        assert!(hint.contains("farside mirror set POOL/VOL --group shop"), "{hint}");
+    }
+}

@@ -1,0 +1,76 @@
+//! Transfers that have ended, as `farside mirror history` lists them.
+
+use farside_api::TransferRecord;
+
+use super::{changed_and_here, name_of};
+use crate::output::{Column, or_dash, table};
+use crate::progress::reduction;
+use crate::quantities::{duration, size, time};
+
+/// `of_all`: of all mirrors, so each line says whose it is.
+pub(super) fn text(records: &[TransferRecord], of_all: bool) -> String {
+    let volume = of_all.then_some(Column::Left("volume"));
+    let columns = [
+        Column::Left("kind"),
+        Column::Left("result"),
+        Column::Right("time"),
+        Column::Right("changed"),
+        Column::Right("wire"),
+        Column::Right("reduction"),
+        Column::Left("snapshot"),
+        Column::Left("reason"),
+    ];
+    let columns: Vec<Column> = [Column::Left("started")].into_iter().chain(volume).chain(columns).collect();
+    let rows = records.iter().map(|r| {
+        let wire = r.wire_bytes_sent + r.wire_bytes_received;
+        let of = of_all.then(|| whose(r));
+        let figures = [
+            name_of(&r.kind),
+            name_of(&r.result),
+            duration(r.duration_seconds),
+            size(changed_and_here(r).0),
+            size(wire),
+            or_dash(reduction(changed_and_here(r).0, wire), |x| x),
+            or_dash(r.incremental.clone(), |s| s),
+            r.reason.clone().unwrap_or_default(),
+        ];
+        [time(r.started_at)].into_iter().chain(of).chain(figures).collect()
+    });
+    table(&columns, rows.collect(), "no transfers yet")
+}
+
+/// Which replica a transfer was for.
+pub(super) fn whose(record: &TransferRecord) -> String {
+    or_dash(record.volume.clone(), |volume| volume)
+}
+
+#[cfg(test)]
+pub(super) fn record(volume: Option<&str>) -> TransferRecord {
+    let document = serde_json::json!({
+        "id": uuid::Uuid::nil(), "volume": volume, "kind": "update", "result": "ok", "reason": null,
+        "started_at": "2026-11-26T12:00:00Z", "ended_at": "2026-11-26T12:00:01Z", "duration_seconds": 1.0, "base": "s1",
+        "incremental": "s2", "content_root": null, "resumed": false, "snapshots": 1, "changed_bytes": 4096, "deallocated_bytes": 0,
+        "source_read_bytes": null, "referenced_bytes": null, "delta_bytes": null, "literal_bytes": null,
+        "levels": { "known": {"in_bytes": 0, "out_bytes": 0}, "repeat": {"in_bytes": 0, "out_bytes": 0},
+            "delta": {"in_bytes": 0, "out_bytes": 0}, "compressed": {"in_bytes": 0, "out_bytes": 0},
+            "raw": {"in_bytes": 4096, "out_bytes": 4096} },
+        "wire_bytes_sent": 500, "wire_bytes_received": 3596, "scan_seconds": null
+    });
+    serde_json::from_value(document).expect("a record")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_all_mirrors_each_line_says_whose_it_is() {
+        let records = [record(Some("q/db")), record(None)];
+        let all = text(&records, true);
+        assert!(all.starts_with("STARTED               VOLUME  KIND"), "{all}");
+        assert!(all.contains("2026-11-26T12:00:00Z  q/db    update"), "{all}");
+        assert!(all.contains("2026-11-26T12:00:00Z  -       update"), "{all}");
+        let one = text(&records, false);
+        assert!(!one.contains("VOLUME") && one.contains("2026-11-26T12:00:00Z  update"), "{one}");
+    }
+}
