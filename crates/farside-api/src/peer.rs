@@ -30,6 +30,9 @@ pub struct Peer {
     pub id: String,
     /// Where this site dials it; null if it always dials us.
     pub address: Option<String>,
+    /// Where its other daemons are, as the peer has told: they are dialled as well. Absent if it has told of none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub other_addresses: Vec<String>,
     /// Whether there is a session.
     pub state: PeerState,
     /// The peer has dialled this site for it: it says nothing of `address`. Absent if not, and without a session.

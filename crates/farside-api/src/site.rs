@@ -129,6 +129,9 @@ pub struct DaemonInvited {
     /// What the new daemon is told: whoever has it and the database has the site's key.
     #[cfg_attr(feature = "schema", schema(format = Password))]
     pub code: String,
+    /// What the invitation is called, to take it back.
+    #[serde(default)]
+    pub id: String,
     /// Seconds that it is good for.
     pub ttl_seconds: u64,
     /// The site's database, without a password.

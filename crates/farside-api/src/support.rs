@@ -60,6 +60,9 @@ pub struct Configuration {
     /// How hosts are served over TCP; None from a daemon that does not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nbd: Option<NbdConfiguration>,
+    /// The daemon whose configuration this is, the one that leads; absent at a site of one daemon.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub daemon: Option<String>,
     /// The log filter.
     pub log: String,
     /// `text` or `json`.
@@ -96,6 +99,9 @@ pub struct AlarmConfiguration {
     pub command: Option<String>,
     /// A peer that has not answered for so long is gone, seconds.
     pub peer_gone_after_seconds: u64,
+    /// A daemon of this site that was not seen for so long is gone, seconds; None from a daemon that does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub daemon_gone_after_seconds: Option<u64>,
     /// A transfer that has not got on for so long is told, seconds.
     pub no_progress_after_seconds: u64,
     /// Transfers that have to fail in a row.

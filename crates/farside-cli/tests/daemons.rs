@@ -70,6 +70,15 @@ fn one_leads_and_another_follows_whatever_happens_to_it() {
     for api in [&by, &leading] {
         assert_eq!(api.ask("GET", "/api/v1/peers", &pretends, None).status, 401);
     }
+    // Nor does one that stands by pass on what was asked of somebody else.
+    let bearer = format!("Bearer {token}");
+    for (host, status) in [("evil.example", 403), ("localhost", 200)] {
+        let headers = [("Host", host), ("Authorization", bearer.as_str())];
+        assert_eq!(by.ask("GET", "/api/v1/peers", &headers, None).status, status, "{host}");
+    }
+    // Whose file it is that is shown.
+    assert_eq!(all.daemons[1].json("config show")["configuration"]["daemon"], "alpha");
+    assert!(all.daemons[1].ok("config show").contains("alpha, which leads"));
     let listed = all.daemons[2].json("site status");
     let seen: Vec<_> = listed["daemons"]
         .as_array()
@@ -84,6 +93,9 @@ fn one_leads_and_another_follows_whatever_happens_to_it() {
 
     // The one that leads dies. Its peer learns where the others are, and finds the one that follows.
     eventually("the peer knows the others", || far.log().contains("the peer's site has other daemons there"));
+    let known = far.json("peer status near");
+    assert!(known["other_addresses"].as_array().is_some_and(|others| others.len() == 2), "{known}");
+    assert!(far.ok("peer list").contains(" and 2 more"));
     all.daemons[0].kill();
     let second = another_leads(&all, 1, 0);
     eventually("the session is there again", || far.json("peer status near")["state"] == "connected");
@@ -95,8 +107,15 @@ fn one_leads_and_another_follows_whatever_happens_to_it() {
     eventually("that one is gone is told", || {
         all.daemons[1].ok("site status").contains("the daemon alpha of this site is gone")
     });
+    let gone = |all: &Several| -> Vec<String> {
+        let open = all.daemons[1].json("alarm list");
+        let gone = open.as_array().unwrap().iter().filter(|alarm| alarm["kind"] == "daemon-gone");
+        gone.map(|alarm| alarm["subject"].as_str().unwrap().to_owned()).collect()
+    };
+    eventually("after a while it is an alarm", || gone(&all) == ["alpha"]);
     all.daemons[0].restart();
     assert!(all.daemons[0].ok("site status").contains("stands by"));
+    eventually("the alarm is over", || gone(&all).is_empty());
 
     // The one that leads hangs. When it wakes another has its work, and it stands by.
     all.daemons[second].freeze();
@@ -115,6 +134,10 @@ fn one_leads_and_another_follows_whatever_happens_to_it() {
     all.daemons[second].ok(&format!("site drain {}", all.names[third]));
     let fourth = another_leads(&all, second, third);
     assert_eq!(all.daemons[third].pid(), pid);
+    // One that stood by has done that itself, and it is in the audit log like the rest.
+    let audited = all.daemons[second].json("audit").to_string();
+    assert!(audited.contains(&format!("/site/daemons/{}/drain", all.names[third])), "{audited}");
+    assert!(audited.contains(&format!("socket of {}", all.names[second])), "{audited}");
     eventually("it answers", || all.daemons[third].farside("site status").status.success());
     let said = all.daemons[second].fails(4, &format!("site remove {}", all.names[fourth]));
     assert!(said.contains("lives"), "{said}");
@@ -187,6 +210,18 @@ fn who_joins_is_invited_and_brings_nothing_along() {
     let said = joins(&newcomer);
     assert_eq!(said.status.code(), Some(4), "{}", text(&said.stderr));
     assert!(text(&said.stderr).contains("was used, or is over"));
+    let first = &all.daemons[0];
+    let invited = first.json("site invite");
+    let (id, secret) = (invited["id"].as_str().unwrap(), invited["code"].as_str().unwrap());
+    let open = first.json("site invite --list");
+    assert!(open.as_array().unwrap().iter().any(|open| open["id"] == id), "{open}");
+    assert!(!open.to_string().contains(secret), "the list tells no code");
+    let cancel = format!("site invite --cancel {id}");
+    assert!(first.ok(&cancel).contains("taken back"));
+    assert!(first.fails(3, &cancel).contains("no invitation for a daemon is called"));
+    assert!(first.ok("site invite --list").contains("no invitation"));
+    std::fs::write(&code, secret).unwrap();
+    assert!(text(&joins(&newcomer).stderr).contains("was used, or is over"));
     std::fs::write(&code, all.daemons[0].ok("site invite")).unwrap();
     // What is a site of its own does not become one of another.
     newcomer.ok(&format!("pool create q --path {} --size 64M", root.path().join("q.pool").display()));

@@ -102,6 +102,7 @@ impl Alarms {
             webhook_signed: webhook.as_ref().is_some_and(|webhook| webhook.secret_file.is_some()),
             command: command.as_ref().and_then(|command| command.words.first().cloned()),
             peer_gone_after_seconds: limits.peer_gone_after.as_secs(),
+            daemon_gone_after_seconds: Some(limits.daemon_gone_after.as_secs()),
             no_progress_after_seconds: limits.no_progress_after.as_secs(),
             failing_transfers: limits.failing_transfers,
             clear_after_seconds: clear_after.as_secs(),
@@ -229,6 +230,12 @@ impl Alarms {
     /// Transfers that end from now on.
     pub(crate) fn transfers_ended(&self) -> broadcast::Receiver<EndedTransfer> {
         self.state.transfers_ended()
+    }
+
+    /// What alarms of this kind that are raised are about.
+    pub(crate) fn subjects(&self, kind: Kind) -> Vec<String> {
+        let open = self.book.lock().open().into_iter();
+        open.filter(|alarm| alarm.kind == kind).map(|alarm| alarm.subject).collect()
     }
 
     /// Whether an alarm of this kind is raised, and if so, whether somebody knows.

@@ -317,6 +317,7 @@ pub(crate) fn document(peer: &PeerStatus) -> api::Peer {
         name: peer.record.name.clone(),
         id: peer.record.id.to_string(),
         address: peer.record.address.clone(),
+        other_addresses: peer.record.link.others.clone(),
         state: match (peer.state.connected, &peer.trouble) {
             (true, None) => api::PeerState::Connected,
             (true, Some(_)) => api::PeerState::NotAnswering,

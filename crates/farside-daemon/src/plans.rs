@@ -9,6 +9,7 @@ use farside_engine::{BLOCK_BYTES, VolumeName};
 use crate::convert::roughly;
 use crate::exports::Clients;
 use crate::peers::Unseen;
+use crate::pools::cluster_room::TO_MAKE_ROOM;
 
 /// A plan that loses and keeps nothing yet.
 pub(crate) fn plan(action: String) -> Plan {
@@ -529,6 +530,7 @@ pub(crate) fn initialize(
     source: &str,
     brings_bytes: Option<u64>,
     room_bytes: Option<u64>,
+    is_clustered: bool,
 ) -> Plan {
     let mut plan = plan(format!("make the first copy of {source} into {volume}"));
     plan.would.push(format!("a snapshot is taken of {source}, and all it holds comes here; its hosts go on"));
@@ -537,10 +539,13 @@ pub(crate) fn initialize(
     ));
     let lacks = brings_bytes.zip(room_bytes).is_some_and(|(brings, room)| brings > room);
     if lacks {
+        let for_more = match is_clustered {
+            true => String::from(TO_MAKE_ROOM),
+            false => format!("farside pool grow {}", volume.pool),
+        };
         plan.would.push(format!(
             "it does not fit: it is refused, or stops where the room ends, and what has come by then stays for the next try. For more room: \
-             farside pool grow {}",
-            volume.pool
+             {for_more}"
         ));
     }
     Plan { brings_bytes, room_bytes, ..plan }

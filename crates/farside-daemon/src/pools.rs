@@ -6,6 +6,7 @@
 mod autogrow;
 mod away;
 mod capacity;
+pub(crate) mod cluster_room;
 pub(crate) mod clustered;
 pub(crate) mod opening;
 pub(crate) mod place;
@@ -31,6 +32,7 @@ use uuid::Uuid;
 
 use self::away::{Watch, leads_elsewhere};
 use self::capacity::RoomWatch;
+use self::cluster_room::ClusterRooms;
 use self::place::not_embedded;
 use self::quotas::QuotaWatch;
 use crate::daemons::fence::Fence;
@@ -61,6 +63,7 @@ pub(crate) struct Pools {
     pub(crate) fence: OnceLock<Fence>,
     /// Clusters that did not answer, by pool, and since when.
     away: Mutex<BTreeMap<String, Instant>>,
+    cluster_rooms: ClusterRooms,
     /// What mirrors see: all of them.
     engines: Arc<Engines>,
     options: PoolOptions,
@@ -145,6 +148,7 @@ impl Pools {
             engine,
             rbd,
             away: Mutex::default(),
+            cluster_rooms: ClusterRooms::default(),
             engines: Arc::new(engines),
             options: PoolOptions::new(clock, randomness),
         }
@@ -158,6 +162,7 @@ impl Pools {
     /// Has transfers leave so many percent of each pool free for hosts.
     pub(crate) fn set_host_reserve(&self, percent: u8) {
         self.engine.set_host_reserve(percent);
+        self.rbd.set_host_reserve(percent);
     }
 
     /// An open embedded pool.
@@ -497,6 +502,7 @@ impl Pools {
         let Some(Slot { path, content }) = slot else { return Err(unknown(name)) };
         self.engine.remove(name);
         self.rbd.remove(name);
+        self.cluster_rooms.forget(name);
         let Content::Open(Opened { pool, device, .. }) = content else {
             return Ok(Removed { path, device: None });
         };
@@ -518,14 +524,23 @@ impl Pools {
 
     /// All pools as they are listed.
     pub(crate) fn list(&self) -> Vec<Document> {
-        self.slots.read().iter().map(|(name, slot)| document(name, slot)).collect()
+        self.slots.read().iter().map(|(name, slot)| self.document(name, slot)).collect()
     }
 
     /// One pool as it is listed.
     pub(crate) fn status(&self, name: &str) -> Result<Document, ErrorBody> {
         let slots = self.slots.read();
         let slot = slots.get(name).ok_or_else(|| unknown(name))?;
-        Ok(document(name, slot))
+        Ok(self.document(name, slot))
+    }
+
+    /// Asks nobody: what is slow to tell was told before.
+    fn document(&self, name: &str, slot: &Slot) -> Document {
+        let document = document(name, slot);
+        match slot.content {
+            Content::Clustered => self.with_cluster_room(document),
+            Content::Open(_) | Content::Opening { .. } | Content::Failed(_) | Content::Others(_) => document,
+        }
     }
 }
 

@@ -399,7 +399,7 @@ pub(crate) async fn start(
         config.hooks.clone(),
         Arc::clone(&pools),
         state.clone(),
-        blocking.clone(),
+        (blocking.clone(), far.clone()),
         Arc::clone(&clock),
     );
     let snapshot_schedules = Arc::new(snapshot_schedules.await?);

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farside_api::{ErrorBody, ErrorCode, SnapshotSchedule as Document};
-use farside_engine::VolumeName;
+use farside_engine::{EngineError, VolumeName};
 use farside_mirror::{ClockReading, Retention, Schedule};
 use farside_platform::{Clock, Timestamp};
 use farside_transfer::bases::kept_of;
@@ -27,7 +27,7 @@ use uuid::Uuid;
 
 use self::document::{Entry, Frozen, Kept, Other};
 use self::hooks::{Hook, Hooks};
-use self::taking::{Taken, kept, leave, look, rotate, take_now};
+use self::taking::{Taken, count, leave, leave_all, look, rotate, take_now};
 use self::turns::{Turn, Turns};
 use crate::blocking::Blocking;
 use crate::commands::end_left;
@@ -52,6 +52,10 @@ pub(crate) struct SnapshotSchedules {
     pools: Arc<Pools>,
     state: State,
     blocking: Blocking,
+    /// For what a cluster is asked.
+    far: Blocking,
+    /// How many snapshots a timetable has of volumes in a cluster, as it was counted last: who lists them asks no cluster.
+    points: Mutex<BTreeMap<Uuid, u64>>,
     clock: Arc<dyn Clock>,
     /// What takes a snapshot; it ends by itself also when the daemon stops, for what is frozen to be thawed.
     takers: TaskTracker,
@@ -92,7 +96,7 @@ impl SnapshotSchedules {
         hooks: Hooks,
         pools: Arc<Pools>,
         state: State,
-        blocking: Blocking,
+        (blocking, far): (Blocking, Blocking),
         clock: Arc<dyn Clock>,
     ) -> Result<SnapshotSchedules, StateError> {
         let now = ClockReading::of(&*clock);
@@ -127,6 +131,8 @@ impl SnapshotSchedules {
             pools,
             state,
             blocking,
+            far,
+            points: Mutex::default(),
             clock,
             takers,
         })
@@ -136,7 +142,9 @@ impl SnapshotSchedules {
     pub(crate) async fn run(self: Arc<Self>) {
         self.thaw_what_is_left();
         self.leave_what_nobody_keeps().await;
+        let mut looked_at = BTreeSet::new();
         loop {
+            self.leave_in_clusters(&mut looked_at);
             let now = ClockReading::of(&*self.clock);
             let (due, wait) = self.due(now);
             for volume in due {
@@ -172,25 +180,52 @@ impl SnapshotSchedules {
 
     /// A crash came while a timetable ended: what it had taken is a person's.
     async fn leave_what_nobody_keeps(&self) {
-        let kept: BTreeSet<Uuid> = self.entries.lock().values().flat_map(Entry::volumes).collect();
-        for (name, pool) in self.pools.open_pools() {
-            let kept = kept.clone();
-            let left = self.blocking.run(move || {
-                let nobodys = pool.volumes().into_iter().filter(|volume| !kept.contains(&volume.uuid));
-                nobodys.map(|volume| leave(&pool, volume.uuid)).sum::<Result<u64, ErrorBody>>()
-            });
-            match left.await {
-                Ok(0) => {}
-                Ok(left) => {
-                    tracing::info!(pool = name, left, "snapshots of timetables that are no more stay")
-                }
-                Err(error) => tracing::warn!(
-                    pool = name,
-                    "snapshots of timetables that are no more are not let go of: {}",
-                    error.message
-                ),
+        for (pool, _) in self.pools.open_pools() {
+            self.leave_what_nobody_keeps_of(&pool).await;
+        }
+    }
+
+    /// The same of clusters, each once it is connected.
+    fn leave_in_clusters(self: &Arc<Self>, looked_at: &mut BTreeSet<String>) {
+        let connected: BTreeSet<String> = self.pools.clustered().into_iter().collect();
+        looked_at.retain(|pool| connected.contains(pool));
+        for pool in connected {
+            if looked_at.insert(pool.clone()) {
+                // By itself: a cluster that does not answer holds up neither timetables nor the stop.
+                let this = Arc::clone(self);
+                tokio::spawn(async move { this.leave_what_nobody_keeps_of(&pool).await });
             }
         }
+    }
+
+    async fn leave_what_nobody_keeps_of(&self, pool: &str) {
+        let kept: BTreeSet<Uuid> = self.entries.lock().values().flat_map(Entry::volumes).collect();
+        let (engine, of) = (self.pools.engine(), pool.to_owned());
+        let left = self.blocking_of(pool).run(move || {
+            let mut left = 0;
+            for name in engine.volumes_of(&of)? {
+                // One that goes meanwhile has nothing that could be left.
+                let Ok(info) = engine.volume(&name) else { continue };
+                if !kept.contains(&info.uuid) {
+                    left += leave(&*engine, &name, info.uuid)?;
+                }
+            }
+            Ok::<u64, EngineError>(left)
+        });
+        match left.await {
+            Ok(0) => {}
+            Ok(left) => tracing::info!(pool, left, "snapshots of timetables that are no more stay"),
+            Err(error) => tracing::warn!(
+                pool,
+                "snapshots of timetables that are no more are not let go of: {}",
+                error.message
+            ),
+        }
+    }
+
+    /// Threads for what is asked of a pool: a cluster that does not answer takes none from the others.
+    fn blocking_of(&self, pool: &str) -> &Blocking {
+        if self.pools.is_clustered(pool) { &self.far } else { &self.blocking }
     }
 
     /// A crash came between freezing and thawing. Each by itself: one that hangs leaves no other frozen.
@@ -275,13 +310,14 @@ impl SnapshotSchedules {
         }
         if taken.is_some() {
             let (pools, of) = (Arc::clone(&self.pools), entry.clone());
-            match self.blocking.run(move || rotate(&pools, &of)).await {
-                Ok(0) => {}
-                Ok(gone) => tracing::debug!(
-                    volume = entry.kept.name,
-                    snapshots = gone,
-                    "the timetable has let snapshots go"
-                ),
+            match self.blocking_of(&entry.pool).run(move || rotate(&pools, &of)).await {
+                Ok((gone, points)) => {
+                    self.points.lock().insert(volume, points);
+                    if gone > 0 {
+                        let volume = &entry.kept.name;
+                        tracing::debug!(volume, snapshots = gone, "the timetable has let snapshots go");
+                    }
+                }
                 Err(error) => wrong.push(format!("what is due to go is still there: {}", error.message)),
             }
         }
@@ -319,7 +355,7 @@ impl SnapshotSchedules {
         wrong.extend(self.thaw_of_before(volume).await);
         let (pools, of) = (Arc::clone(&self.pools), entry.clone());
         // Nothing stands still for a snapshot that cannot be taken.
-        if let Err(error) = self.blocking.run(move || look(&pools, &of)).await {
+        if let Err(error) = self.blocking_of(&entry.pool).run(move || look(&pools, &of)).await {
             wrong.push(error.message);
             return None;
         }
@@ -337,7 +373,10 @@ impl SnapshotSchedules {
         let (pools, at, of) = (Arc::clone(&self.pools), self.clock.now(), entry.clone());
         let taken = match turn.is_unwanted() {
             true => None,
-            false => Some(self.blocking.run(move || take_now(&pools, &of, at, is_consistent)).await),
+            false => {
+                let take = move || take_now(&pools, &of, at, is_consistent);
+                Some(self.blocking_of(&entry.pool).run(take).await)
+            }
         };
         if let Some((_, hook)) = hook {
             wrong.extend(self.thaw(volume, hook, &entry.names()).await);
@@ -377,8 +416,10 @@ impl SnapshotSchedules {
     }
 
     fn points(&self, entry: &Entry) -> Option<u64> {
-        let pool = self.pools.get(&entry.pool).ok()?;
-        Some(entry.volumes().map(|volume| kept(&pool, volume).len() as u64).sum())
+        if self.pools.is_clustered(&entry.pool) {
+            return self.points.lock().get(&entry.kept.volume).copied();
+        }
+        count(&*self.pools.engine(), entry).ok()
     }
 
     /// By which volume a timetable is known that has this one.
@@ -444,11 +485,9 @@ impl SnapshotSchedules {
         let retention = retention.ok_or_else(|| {
             wrong("say which of the snapshots stay: --keep, for example --keep hourly=24,daily=7".into())
         })?;
-        let left: Vec<Uuid> = known
-            .iter()
-            .flat_map(Entry::volumes)
-            .filter(|of| *of != volume && others.iter().all(|other| other.volume != *of))
-            .collect();
+        let is_left = |of: &Uuid| *of != volume && others.iter().all(|other| other.volume != *of);
+        let before = known.iter().flat_map(|entry| entry.volumes().zip(entry.names()));
+        let left: Vec<(Uuid, String)> = before.filter(|(of, _)| is_left(of)).collect();
         let ticker = known.as_ref().filter(|e| e.kept.schedule == schedule).map(|e| e.ticker.clone());
         let before = known.map(|entry| entry.kept);
         let kept = Kept {
@@ -472,9 +511,10 @@ impl SnapshotSchedules {
         self.state.keep_snapshot_schedule(&entry.row()).await.map_err(Failure::into_error_body)?;
         self.entries.lock().insert(volume, entry.clone());
         // What it has taken of volumes that are not in it any more stays.
-        let pool = self.pools.get(&entry.pool)?;
-        let leave_all = move || left.into_iter().map(|of| leave(&pool, of)).sum::<Result<u64, ErrorBody>>();
-        self.blocking.run(leave_all).await?;
+        if !left.is_empty() {
+            let (engine, pool) = (self.pools.engine(), entry.pool.clone());
+            self.blocking_of(&entry.pool).run(move || leave_all(&*engine, &pool, &left)).await?;
+        }
         let document = entry.document(self.points(&entry));
         self.changed.notify_one();
         Ok(document)
@@ -493,6 +533,15 @@ impl SnapshotSchedules {
                     other.name
                 )));
             }
+        }
+        if !others.is_empty() && self.pools.is_clustered(&name.pool) {
+            let refused = format!(
+                "pool {} is of Ceph RBD, where one instant is of one image. Nothing was changed",
+                name.pool
+            );
+            return Err(ErrorBody::new(ErrorCode::Refused, refused).hint(
+                "give each volume a timetable of its own; volumes that must agree need an embedded pool",
+            ));
         }
         let entries = self.entries.lock();
         let elsewhere = entries.values().filter(|entry| entry.kept.volume != volume);
@@ -526,12 +575,10 @@ impl SnapshotSchedules {
         let forgotten = self.state.forget_snapshot_schedule(&entry.pool, &key.to_string()).await;
         forgotten.map_err(Failure::into_error_body)?;
         self.entries.lock().remove(&key);
-        let (pools, of) = (Arc::clone(&self.pools), entry.clone());
-        let leave_all = move || {
-            let pool = pools.get(&of.pool)?;
-            of.volumes().map(|volume| leave(&pool, volume)).sum::<Result<u64, ErrorBody>>()
-        };
-        let left = self.blocking.run(leave_all).await?;
+        let (engine, pool) = (self.pools.engine(), entry.pool.clone());
+        let volumes: Vec<(Uuid, String)> = entry.volumes().zip(entry.names()).collect();
+        let left = self.blocking_of(&entry.pool).run(move || leave_all(&*engine, &pool, &volumes)).await?;
+        self.points.lock().remove(&key);
         Ok(Some(entry.document(Some(left))))
     }
 
@@ -545,10 +592,17 @@ impl SnapshotSchedules {
         }
         // After the thaw, which may hang: others change theirs meanwhile.
         let _setting = self.setting.lock().await;
-        let (pool, of) = (self.pools.get(&name.pool)?, name.volume.clone());
-        let deleted =
-            move || pool.delete_volume_of(&of, volume, kept_of(volume)).map_err(Failure::into_error_body);
-        self.blocking.run(deleted).await?;
+        if self.pools.is_clustered(&name.pool) {
+            let (engine, of) = (self.pools.engine(), name.clone());
+            // Two steps: what is left of the first, should the second fail, is a person's snapshots.
+            let delete = move || leave(&*engine, &of, volume).and_then(|_| engine.delete_volume(&of));
+            self.far.run(delete).await?;
+        } else {
+            let (pool, of) = (self.pools.get(&name.pool)?, name.volume.clone());
+            let deleted =
+                move || pool.delete_volume_of(&of, volume, kept_of(volume)).map_err(Failure::into_error_body);
+            self.blocking.run(deleted).await?;
+        }
         let Some(key) = self.key_of(volume) else { return Ok(()) };
         let Some(entry) = self.entries.lock().remove(&key) else { return Ok(()) };
         let key = key.to_string();

@@ -320,3 +320,24 @@ fn changes_by_two_daemons_are_both_made() {
     let pinned = engine.snapshots(&volume).expect("a list").pop().expect("it is there").pinned_by;
     assert_eq!(pinned.len() as u128, 2 * EACH);
 }
+
+/// What the monitors tell with the rights that the manual gives, and what transfers leave free.
+#[test]
+fn a_pool_tells_its_room() {
+    if !is_there() {
+        return;
+    }
+    let space = Space::new();
+    let engine = space.engine(false);
+    assert_eq!(engine.room("p"), None, "nobody has asked");
+    let room = engine.ask_room("p").expect("profile rbd may ask");
+    assert!(room.free_bytes > 64 * MIB && room.size_bytes() == room.used_bytes + room.free_bytes, "{room:?}");
+    assert_eq!(engine.room("p"), Some(room));
+    assert!(engine.ask_room("q").is_err() && engine.room("q").is_none());
+    let for_transfers = || engine.staging_room(&name("v")).expect("it can tell").expect("it tells");
+    assert_eq!(for_transfers().reserve_bytes, 0);
+    engine.set_host_reserve(100);
+    assert_eq!(for_transfers().room_bytes, 0, "all of it is kept for hosts");
+    engine.remove("p");
+    assert_eq!(engine.room("p"), None, "it is not there any more");
+}

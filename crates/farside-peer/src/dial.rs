@@ -14,7 +14,7 @@ use crate::hello::{
 };
 use crate::id::PeerId;
 use crate::identity::Identity;
-use crate::limits::{HANDSHAKE_TIMEOUT, OTHER_SITE_WAITS};
+use crate::limits::{ELSEWHERE_WITHIN, HANDSHAKE_TIMEOUT, OTHER_SITE_WAITS};
 use crate::tls::{self, Secured};
 
 /// What every dial of a node needs.
@@ -57,6 +57,16 @@ impl Dialler {
             .await
             .map_err(|_| unreachable(format!("no connection within {} s", DIAL_TIMEOUT.as_secs())))?
             .map_err(|e| unreachable(e.to_string()))
+    }
+
+    /// Whether `expected` is at `path`: it proves its key there, and is told nothing.
+    pub(crate) async fn is_there(&self, path: &PathSpec, socket: &SocketOptions, expected: PeerId) -> bool {
+        let prove = async {
+            let connection = self.connect(path, socket).await?;
+            let connector = tls::connector(&self.identity, expected)?;
+            tls::secure_dialled(&connector, Counted::new(connection), &path.remote).await
+        };
+        timeout(ELSEWHERE_WITHIN, prove).await.is_ok_and(|proved| proved.is_ok())
     }
 
     /// TLS and hello over a connection on `path`, as [`dial`](Self::dial) says.

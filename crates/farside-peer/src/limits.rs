@@ -21,6 +21,15 @@ pub const PING_EVERY: Duration = Duration::from_secs(2);
 pub const SILENCE_MAX: Duration = Duration::from_secs(12);
 /// The same for a session that is suspected because its peer dialled anew.
 pub const SUSPECT_SILENCE_MAX: Duration = Duration::from_secs(4);
+/// A session whose peer has other daemons, and of which nothing was heard for so long though it was asked, is one that another daemon may
+/// have by now: four pings in a row without an answer. Those are tried then. Nothing that still gets through a bad link takes as long.
+pub const ELSEWHERE_AFTER: Duration = Duration::from_secs(8);
+/// The same of one without any connection: there is nothing that could still get through.
+pub const ELSEWHERE_AFTER_LANELESS: Duration = Duration::from_secs(3);
+/// How often each of them is tried, and how often it is looked whether there is a reason.
+pub const ELSEWHERE_EVERY: Duration = Duration::from_millis(500);
+/// How long one may take for a connection and TLS: four round trips by satellite.
+pub const ELSEWHERE_WITHIN: Duration = Duration::from_secs(3);
 /// A session is asked whether its peer lives before another process with the same key replaces it; so long it has for the answer.
 /// A peer that restarted, and whose old session is a ghost, waits no longer than that.
 pub const ANSWER_MAX: Duration = Duration::from_secs(2);

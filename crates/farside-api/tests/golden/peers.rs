@@ -7,6 +7,7 @@ fn peer() -> Peer {
         name: "b".into(),
         id: "ab".repeat(32),
         address: Some("192.0.2.1:7440".into()),
+        other_addresses: vec!["192.0.2.2:7440".into()],
         state: PeerState::Connected,
         dialled_us: false,
         why: None,
@@ -23,7 +24,7 @@ fn peer() -> Peer {
 #[test]
 fn peer_list_and_status() {
     let listed = json!({
-        "name": "b", "id": "ab".repeat(32), "address": "192.0.2.1:7440", "state": "connected", "why": null,
+        "name": "b", "id": "ab".repeat(32), "address": "192.0.2.1:7440", "other_addresses": ["192.0.2.2:7440"], "state": "connected", "why": null,
         "last_heard_at": "2026-11-21T20:00:00Z", "protocol": 1, "rtt_seconds": 0.05, "clock_ahead_seconds": -0.5, "sent_bytes": 10, "received_bytes": 20,
         "key_conflicts": 0
     });

@@ -65,6 +65,7 @@ fn support() {
                     webhook_signed: true,
                     command: None,
                     peer_gone_after_seconds: 300,
+                    daemon_gone_after_seconds: Some(300),
                     no_progress_after_seconds: 900,
                     failing_transfers: 3,
                     clear_after_seconds: 60,
@@ -99,7 +100,7 @@ fn support() {
                     "forward_to": ["10.2.0.5:5432"], "policies": 2, "otherwise": "full", "peers": ["b"]
                 },
                 "alarms": {
-                    "webhook": "https://hooks.example", "webhook_signed": true, "command": null, "peer_gone_after_seconds": 300,
+                    "webhook": "https://hooks.example", "webhook_signed": true, "command": null, "peer_gone_after_seconds": 300, "daemon_gone_after_seconds": 300,
                     "no_progress_after_seconds": 900, "failing_transfers": 3, "clear_after_seconds": 60
                 }
             },

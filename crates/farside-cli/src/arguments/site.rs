@@ -51,12 +51,19 @@ pub enum Site {
     #[command(
         after_help = "Several daemons of a site share its state, which is in PostgreSQL, and its volumes, which are in clusters. One of them \
                       leads and does the work; if it dies, another one leads within 15 s. The new daemon runs first with a database of \
-                      its own; then, there: farside site join\n\nExamples:\n  farside site invite\n  farside site invite --valid 15m"
+                      its own; then, there: farside site join\n\nExamples:\n  farside site invite\n  farside site invite --valid 15m\n  farside site invite --list\n  farside site invite \
+                      --cancel 5fa01b22"
     )]
     Invite {
         /// How long the code is valid
         #[arg(long, value_parser = parse_duration, default_value = "1h")]
         valid: Duration,
+        /// Show the invitations that can still be used; their codes are shown only once, to whoever made them
+        #[arg(long, conflicts_with_all = ["valid", "cancel"])]
+        list: bool,
+        /// Take back the invitation of this id
+        #[arg(long, value_name = "ID", conflicts_with = "valid")]
+        cancel: Option<String>,
     },
     /// Make this daemon, which has no pools and peers yet, one of a site that has invited it
     #[command(

@@ -3,7 +3,10 @@
 use std::io::{IsTerminal, Read, Write};
 use std::path::Path;
 
-use farside_api::{ErrorBody, ErrorCode};
+use farside_api::{ErrorBody, ErrorCode, OpenInvitation};
+
+use crate::output::{Column, table};
+use crate::quantities::time;
 
 /// A code is some hundred characters; what is longer is another file.
 const CODE_BYTES_MAX: u64 = 4096;
@@ -31,6 +34,13 @@ pub(super) fn code(file: Option<&Path>) -> Result<String, ErrorBody> {
             .hint("farside peer invite (for a further daemon: farside site invite) prints one")),
         code => Ok(code.to_owned()),
     }
+}
+
+/// Invitations that can still be used.
+pub(super) fn open(open: &[OpenInvitation]) -> String {
+    let columns = [Column::Left("id"), Column::Left("valid until")];
+    let rows = open.iter().map(|open| vec![open.id.clone(), time(open.expires_at)]);
+    table(&columns, rows.collect(), "no invitation can be used")
 }
 
 /// How codes begin: of peers, of daemons of one site.

@@ -26,7 +26,7 @@ use serde::Serialize;
 
 use crate::arguments::{Arguments, Config, Noun};
 use crate::client::Client;
-use crate::output;
+use crate::output::{self, or_dash};
 use crate::quantities::{duration, size};
 use context::Context;
 pub use context::Failed;
@@ -88,6 +88,15 @@ async fn config_show(context: Context) -> Result<(), ErrorBody> {
             ("log", configuration.log.clone()),
             ("log format", configuration.log_format.clone()),
         ];
+        if let Some(daemon) = &configuration.daemon {
+            rows.insert(
+                1,
+                (
+                    "daemon",
+                    format!("{daemon}, which leads: this is its configuration, and each daemon has its own"),
+                ),
+            );
+        }
         if let Some(wire) = &configuration.wire {
             rows.extend([
                 ("effort", wire.effort.clone()),
@@ -141,6 +150,10 @@ async fn config_show(context: Context) -> Result<(), ErrorBody> {
                 ("alarms posted to", format!("{webhook}{signed}")),
                 ("alarms run", alarms.command.clone().unwrap_or_else(|| String::from("nothing"))),
                 ("a peer is gone after", duration(alarms.peer_gone_after_seconds as f64)),
+                (
+                    "a daemon is gone after",
+                    or_dash(alarms.daemon_gone_after_seconds, |seconds| duration(seconds as f64)),
+                ),
                 ("a transfer stands after", duration(alarms.no_progress_after_seconds as f64)),
                 ("transfers fail after", alarms.failing_transfers.to_string()),
                 ("alarms clear after", duration(alarms.clear_after_seconds as f64)),

@@ -20,7 +20,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
     match verb {
         Verb::Invite { list: true, .. } => {
             let open: Vec<OpenInvitation> = context.client.get(&["invitations"]).await?;
-            context.show(&open, |open| invitations(open));
+            context.show(&open, |open| codes::open(open));
         }
         Verb::Invite { cancel: Some(id), .. } => {
             let over: OpenInvitation =
@@ -294,12 +294,6 @@ fn is_unknown_there(peer: &Peer) -> bool {
     peer.state == PeerState::Disconnected && peer.why.as_ref().is_some_and(says_so)
 }
 
-fn invitations(open: &[OpenInvitation]) -> String {
-    let columns = [Column::Left("id"), Column::Left("valid until")];
-    let rows = open.iter().map(|open| vec![open.id.clone(), time(open.expires_at)]);
-    table(&columns, rows.collect(), "no invitation can be used")
-}
-
 fn state(state: PeerState) -> &'static str {
     match state {
         PeerState::Connected => "connected",
@@ -313,6 +307,16 @@ fn state_of(peer: &Peer) -> String {
     match peer.dialled_us && peer.address.is_some() {
         true => format!("{} (it dialled us)", state(peer.state)),
         false => state(peer.state).to_owned(),
+    }
+}
+
+/// Where it is dialled, in a list.
+fn addresses(peer: &Peer) -> String {
+    match (&peer.address, peer.other_addresses.len()) {
+        (address, 0) => or_dash(address.clone(), |address| address),
+        (Some(address), others) => format!("{address} and {others} more"),
+        (None, 1) => peer.other_addresses[0].clone(),
+        (None, others) => format!("{} and {} more", peer.other_addresses[0], others - 1),
     }
 }
 
@@ -344,7 +348,7 @@ fn listing(peers: &[Peer]) -> String {
         vec![
             peer.name.clone(),
             state_of(peer),
-            or_dash(peer.address.clone(), |a| a),
+            addresses(peer),
             or_dash(peer.rtt_seconds, milliseconds),
             size(peer.sent_bytes),
             size(peer.received_bytes),
@@ -375,6 +379,13 @@ fn status(status: &PeerStatus) -> String {
                 true => format!("{address} (not used by this session)"),
                 false => address,
             }),
+        ),
+        (
+            "its other daemons",
+            match peer.other_addresses.is_empty() {
+                true => "none known".to_owned(),
+                false => peer.other_addresses.join(", "),
+            },
         ),
         ("protocol", or_dash(peer.protocol, |p| p.to_string())),
         ("rtt", or_dash(peer.rtt_seconds, milliseconds)),
@@ -476,4 +487,25 @@ fn paths(paths: &[PeerPath]) -> String {
 fn path_name(path: &PeerPath) -> String {
     let local = path.local.as_ref();
     local.map_or_else(|| path.remote.clone(), |local| format!("{local}={}", path.remote))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_site_of_several_daemons_has_several_addresses() {
+        let shown = |address: Option<&str>, others: &[&str]| {
+            let peer = serde_json::json!({"name": "b", "id": "ab", "address": address, "other_addresses": others,
+                "state": "connected", "protocol": 1, "rtt_seconds": null, "sent_bytes": 0, "received_bytes": 0});
+            addresses(&serde_json::from_value(peer).expect("a peer"))
+        };
+        assert_eq!(shown(Some("a:7440"), &[]), "a:7440");
+        assert_eq!(shown(Some("a:7440"), &["b:7440", "c:7440"]), "a:7440 and 2 more");
+        assert_eq!(shown(None, &[]), "-");
+        assert_eq!(
+            (shown(None, &["b:1"]), shown(None, &["b:1", "c:1"])),
+            ("b:1".into(), "b:1 and 1 more".into())
+        );
+    }
 }

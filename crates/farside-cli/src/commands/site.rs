@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use farside_api::{
     AccessRole, DaemonInvited, DaemonState, DaemonStatus, ErrorBody, ErrorCode, HeldBack, InviteDaemon,
-    JoinSite, MoveState, SetSite, SiteJoined, SiteSeen, SiteStatus, StateMoved, Throttle,
+    JoinSite, MoveState, OpenInvitation, SetSite, SiteJoined, SiteSeen, SiteStatus, StateMoved, Throttle,
 };
 use reqwest::Method;
 
+use super::codes;
 use super::context::Context;
 use crate::arguments::site::Site as Verb;
 use crate::output::{Column, details, or_dash, table};
@@ -32,15 +33,28 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
             }
             Err(error) => return Err(error),
         },
-        Verb::Invite { valid } => {
+        Verb::Invite { list: true, .. } => {
+            let open: Vec<OpenInvitation> = context.client.get(&["site", "invitations"]).await?;
+            context.show(&open, |open| codes::open(open));
+            return Ok(());
+        }
+        Verb::Invite { cancel: Some(id), .. } => {
+            let path = ["site", "invitations", id.as_str()];
+            let over: OpenInvitation =
+                context.client.request(Method::DELETE, &path, &[], None::<&()>).await?;
+            context.show(&over, |over| format!("invitation {} is taken back; nobody can use it\n", over.id));
+            return Ok(());
+        }
+        Verb::Invite { valid, .. } => {
             let request = InviteDaemon { ttl_seconds: Some(valid.as_secs()) };
             let invited: DaemonInvited = context.client.post(&["site", "invitations"], &request).await?;
             context.show(&invited, |invited| {
                 format!(
-                    "{}\nvalid {}, once: whoever has it and the database has the key of this site\nnext, at the new daemon: farside site join \
-                     {}\n",
+                    "{}\nvalid {}, once: whoever has it and the database has the key of this site. To take it back: farside site invite \
+                     --cancel {}\nnext, at the new daemon: farside site join {}\n",
                     invited.code,
                     duration(invited.ttl_seconds as f64),
+                    invited.id,
                     invited.database
                 )
             });
@@ -49,7 +63,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
         Verb::Join { database, database_password_file, code_file } => {
             check_without_password(&database)?;
             let password = database_password_file.as_deref().map(password_of).transpose()?;
-            let code = super::codes::code(code_file.as_deref())?;
+            let code = codes::code(code_file.as_deref())?;
             let joined: SiteJoined =
                 context.client.post(&["site", "join"], &JoinSite { database, password, code }).await?;
             context.show(&joined, |joined| {

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where it is wrong")]
 
+mod capacity;
 mod daemons;
 mod faults;
 mod keeper;
@@ -11,3 +12,4 @@ mod soak;
 #[path = "../support/mod.rs"]
 mod support;
 mod thin;
+mod timetables;

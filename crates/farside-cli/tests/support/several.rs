@@ -81,7 +81,9 @@ impl Several {
                 server.password_file().display()
             )
         });
-        let lines = format!("daemon_name = \"{name}\"\n{database}[api]\nlisten = \"127.0.0.1:0\"\n");
+        let lines = format!(
+            "daemon_name = \"{name}\"\n{database}[api]\nlisten = \"127.0.0.1:0\"\n[alarms]\ndaemon_gone_after = \"3s\"\n"
+        );
         std::fs::write(daemon.dir.join("farside.toml"), lines).unwrap();
     }
 

@@ -16,6 +16,7 @@ use uuid::Uuid;
 use super::book::{Finding, Verdict};
 use super::kind::Kind;
 use crate::convert::roughly;
+use crate::pools::cluster_room::TO_MAKE_ROOM;
 
 /// A replica may be so many intervals of its schedule behind. `farside mirror check` has the same limits.
 const BROKEN_INTERVALS: f64 = 3.0;
@@ -39,6 +40,7 @@ const CLOCK_RIGHT: f64 = 1.0;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Limits {
     pub(crate) peer_gone_after: Duration,
+    pub(crate) daemon_gone_after: Duration,
     pub(crate) no_progress_after: Duration,
     /// Transfers that have failed in a row.
     pub(crate) failing_transfers: u32,
@@ -58,8 +60,22 @@ pub(crate) struct Seen {
     pub(crate) failing_snapshots: Vec<(String, String)>,
     /// Tokens and certificates.
     pub(crate) ending: Vec<ending::EndingSeen>,
+    /// The other daemons of this site.
+    pub(crate) daemons: DaemonsSeen,
     /// The site meets nobody on purpose: what depends on peers stays as it is.
     pub(crate) is_isolated: bool,
+}
+
+/// The other daemons of a site, as the one that leads sees them.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum DaemonsSeen {
+    /// There are none.
+    #[default]
+    None,
+    /// Nobody knows yet: this one has just begun to lead. Of these it is raised that they are gone.
+    Unknown { raised: Vec<String> },
+    /// Those that were not seen lately are called so.
+    Known { gone: Vec<String> },
 }
 
 /// A mirror whose replica is here.
@@ -170,6 +186,8 @@ pub(crate) struct PoolKnown {
     pub(crate) room: Option<PoolRoom>,
     /// What its level means.
     pub(crate) warning: Option<String>,
+    /// It is of Ceph.
+    pub(crate) is_clustered: bool,
     /// What is wrong with it.
     pub(crate) error: Option<String>,
     /// What to do about that.
@@ -199,6 +217,8 @@ pub(crate) struct PeerSeen {
 pub(crate) struct Conditions {
     /// When each peer answered last, or was first seen.
     answered: BTreeMap<PeerId, Duration>,
+    /// Since when each daemon of this site is gone.
+    gone: BTreeMap<String, Duration>,
     /// When each mirror's transfer got on last.
     moved: BTreeMap<String, (TransferSeen, Duration)>,
     /// The mirrors that there were, and whether one was missing at the last look already.
@@ -217,7 +237,10 @@ impl Conditions {
         for mirror in &seen.mirrors {
             match &mirror.driven {
                 None => found.unsure(OF_MIRRORS, &mirror.name),
-                Some(driven) => self.mirror(now, &mirror.name, driven, limits, seen.is_isolated, &mut found),
+                Some(driven) => {
+                    of_room(&mirror.name, driven, &seen.pools, &mut found);
+                    self.mirror(now, &mirror.name, driven, limits, seen.is_isolated, &mut found);
+                }
             }
         }
         for pool in &seen.pools {
@@ -234,6 +257,7 @@ impl Conditions {
                 self.peer(now, peer, limits, has_replicas_of(&seen.mirrors, &peer.name), &mut found);
             }
         }
+        self.daemons(now, &seen.daemons, limits, &mut found);
         // One alarm is about one thing, and the list has what runs next first.
         let mut things = BTreeSet::new();
         for delayed in seen.delayed.iter().filter(|delayed| things.insert(&delayed.thing)) {
@@ -280,7 +304,6 @@ impl Conditions {
             return of_signature(name, mirror, found);
         }
         of_objective(name, mirror, is_isolated, found);
-        of_room(name, mirror, found);
         self.progress(now, name, mirror, limits, found);
         if mirror.failures.in_a_row >= limits.failing_transfers {
             let last = mirror.failures.last.as_deref().unwrap_or("no reason is known");
@@ -328,6 +351,36 @@ impl Conditions {
                     "farside peer status {} shows whether the link works; farside mirror abort {name} ends the transfer, and the \
                      next one goes on with what it has brought",
                     mirror.peer
+                ),
+            );
+        }
+    }
+
+    fn daemons(&mut self, now: Duration, daemons: &DaemonsSeen, limits: &Limits, found: &mut Found) {
+        let gone = match daemons {
+            DaemonsSeen::Known { gone } => gone.as_slice(),
+            DaemonsSeen::None => &[],
+            DaemonsSeen::Unknown { raised } => {
+                return raised.iter().for_each(|name| found.unsure(&[Kind::DaemonGone], name));
+            }
+        };
+        self.gone.retain(|name, _| gone.contains(name));
+        for name in gone {
+            let silent = now.saturating_sub(*self.gone.entry(name.clone()).or_insert(now));
+            if silent < limits.daemon_gone_after {
+                // Raised by the daemon that led before, perhaps.
+                found.unsure(&[Kind::DaemonGone], name);
+                continue;
+            }
+            found.holds(
+                Kind::DaemonGone,
+                name,
+                format!(
+                    "the daemon {name} of this site has not been seen for {}, and could not take over",
+                    roughly(silent.as_secs_f64())
+                ),
+                format!(
+                    "start it; its log and that of its machine say why it ended. If it will not come back: farside site remove {name}"
                 ),
             );
         }
@@ -634,14 +687,22 @@ fn of_objective(name: &str, mirror: &DrivenSeen, is_isolated: bool, found: &mut 
 }
 
 /// An update that does not fit is tried again now and then, and brings nothing until somebody makes room.
-fn of_room(name: &str, mirror: &DrivenSeen, found: &mut Found) {
-    let Some(why) = &mirror.no_room else { return };
+fn of_room(name: &str, mirror: &DrivenSeen, pools: &[PoolSeen], found: &mut Found) {
+    let Some(why) = mirror.no_room.as_ref().filter(|_| mirror.state != State::BrokenOff) else { return };
     let pool = name.split('/').next().unwrap_or(name);
+    let of_ceph =
+        |seen: &PoolSeen| seen.name == pool && seen.known.as_ref().is_some_and(|known| known.is_clustered);
+    let to_make_room = match pools.iter().any(of_ceph) {
+        true => String::from(TO_MAKE_ROOM),
+        false => format!("farside pool grow {pool}, or delete snapshots that nobody needs"),
+    };
     found.holds(
         Kind::NoRoom,
         name,
-        format!("{name} stands still, and will not get on until there is room for what is to be brought: {why}"),
-        format!("farside pool grow {pool}, or delete snapshots that nobody needs; then farside mirror update {name}"),
+        format!(
+            "{name} stands still, and will not get on until there is room for what is to be brought: {why}"
+        ),
+        format!("{to_make_room}; then farside mirror update {name}"),
     );
 }
 
@@ -651,11 +712,12 @@ fn of_pool(name: &str, pool: &PoolKnown, found: &mut Found) {
         Some(room) => {
             let message =
                 || format!("pool {name}: {}", pool.warning.as_deref().unwrap_or("little is left of it"));
-            let hint = || {
-                format!(
+            let hint = || match pool.is_clustered {
+                true => String::from(TO_MAKE_ROOM),
+                false => format!(
                     "farside pool grow {name}; or delete snapshots that nobody needs (farside snapshot list shows what each would \
                      free), or trim in the hosts"
-                )
+                ),
             };
             if room >= PoolRoom::NearlyFull {
                 found.holds(Kind::PoolNearlyFull, name, message(), hint());

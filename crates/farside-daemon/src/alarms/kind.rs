@@ -2,7 +2,7 @@
 
 use farside_api::AlarmSeverity;
 
-/// What an alarm is about. Its subject, a mirror, a pool or a peer, is beside it.
+/// What an alarm is about. Its subject, a mirror, a pool, a peer or a daemon, is beside it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Kind {
     /// A replica is further behind than it may be.
@@ -35,13 +35,15 @@ pub(crate) enum Kind {
     SnapshotsFailing,
     /// A token or a certificate ends soon, or has ended.
     EndsSoon,
+    /// One of several daemons of this site does not live.
+    DaemonGone,
     /// A person tries the ways on which alarms go out. Never in the book.
     Test,
 }
 
 impl Kind {
     /// Every kind that is raised by itself.
-    pub(crate) const ALL: [Kind; 15] = [
+    pub(crate) const ALL: [Kind; 16] = [
         Kind::ObjectiveBroken,
         Kind::ObjectiveAtRisk,
         Kind::NoProgress,
@@ -57,6 +59,7 @@ impl Kind {
         Kind::TwoOriginals,
         Kind::SnapshotsFailing,
         Kind::EndsSoon,
+        Kind::DaemonGone,
     ];
 
     /// Its name in JSON, log, metrics and manual.
@@ -77,6 +80,7 @@ impl Kind {
             Kind::TwoOriginals => "two-originals",
             Kind::SnapshotsFailing => "snapshots-failing",
             Kind::EndsSoon => "ends-soon",
+            Kind::DaemonGone => "daemon-gone",
             Kind::Test => "test",
         }
     }
@@ -104,13 +108,14 @@ impl Kind {
             | Kind::DestructiveDelayed
             | Kind::SnapshotsFailing
             | Kind::EndsSoon
+            | Kind::DaemonGone
             | Kind::Test => AlarmSeverity::Warning,
         }
     }
 
     /// Whether [`health`](crate::http) says the same by itself already.
     pub(crate) fn is_said_by_health(self) -> bool {
-        matches!(self, Kind::PoolNearlyFull | Kind::PoolFull | Kind::PoolFailed)
+        matches!(self, Kind::PoolNearlyFull | Kind::PoolFull | Kind::PoolFailed | Kind::DaemonGone)
     }
 }
 

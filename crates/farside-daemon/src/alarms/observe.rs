@@ -3,7 +3,7 @@
 use std::collections::hash_map::Entry;
 use std::time::Duration;
 
-use farside_api::{Pool, PoolState};
+use farside_api::{Pool, PoolEngine, PoolState};
 use farside_mirror::{MirrorStatus, SourceHeard, SourceRelationship, State, Stopped};
 use farside_peer::PeerStatus;
 use farside_platform::Timestamp;
@@ -13,7 +13,8 @@ use tokio::sync::broadcast::error::TryRecvError;
 
 use super::conditions::ending::{Ending, EndingSeen};
 use super::conditions::{
-    DrivenSeen, MirrorSeen, OvertakenSeen, PeerSeen, PoolKnown, PoolSeen, Seen, TransferSeen, due,
+    DaemonsSeen, DrivenSeen, MirrorSeen, OvertakenSeen, PeerSeen, PoolKnown, PoolSeen, Seen, TransferSeen,
+    due,
 };
 use super::history::{Histories, History, REPORTS_MAX};
 use super::kind::Kind;
@@ -56,7 +57,17 @@ pub(super) async fn look(
         overtaken: overtaken(site, &statuses),
         failing_snapshots: site.snapshot_schedules.failing(),
         ending: ending(site, now),
+        daemons: daemons(site),
         is_isolated: site.configuration.isolated,
+    }
+}
+
+/// The other daemons, as the lease's keeper saw them with its last renewal.
+fn daemons(site: &Site) -> DaemonsSeen {
+    let Some(keeper) = &site.keeper else { return DaemonsSeen::None };
+    match keeper.gone() {
+        Some(gone) => DaemonsSeen::Known { gone },
+        None => DaemonsSeen::Unknown { raised: site.alarms.subjects(Kind::DaemonGone) },
     }
 }
 
@@ -211,6 +222,7 @@ fn pool(pool: Pool) -> PoolSeen {
     let known = (pool.state != PoolState::Opening).then_some(PoolKnown {
         room: pool.room,
         warning: pool.warning,
+        is_clustered: pool.engine == PoolEngine::Rbd,
         error: pool.error,
         advice: pool.advice,
     });

@@ -13,6 +13,8 @@ use crate::durations;
 
 /// A peer that has not answered for so long is gone. A reboot takes less, and nobody is woken for a link that flaps.
 const PEER_GONE_AFTER: Duration = Duration::from_secs(300);
+/// A daemon of this site that was not seen for so long is gone. Its machine may start anew, or be brought up to date, meanwhile.
+const DAEMON_GONE_AFTER: Duration = Duration::from_secs(300);
 /// A transfer that has not got on for so long does not. Longer than the largest comparison of metadata that was measured.
 const NO_PROGRESS_AFTER: Duration = Duration::from_secs(900);
 /// So many failures in a row are no accident.
@@ -42,6 +44,7 @@ pub(crate) struct AlarmsTable {
     command: Option<Vec<String>>,
     command_timeout: Option<Time>,
     peer_gone_after: Option<Time>,
+    daemon_gone_after: Option<Time>,
     no_progress_after: Option<Time>,
     failing_transfers: Option<u32>,
     clear_after: Option<Time>,
@@ -114,6 +117,7 @@ impl Default for AlarmsConfig {
             command: None,
             limits: Limits {
                 peer_gone_after: PEER_GONE_AFTER,
+                daemon_gone_after: DAEMON_GONE_AFTER,
                 no_progress_after: NO_PROGRESS_AFTER,
                 failing_transfers: FAILING_TRANSFERS,
             },
@@ -139,7 +143,7 @@ impl AlarmsConfig {
                 (Duration::ZERO, self.clear_after)
             }
             // It must have been silent for minutes to be gone again: what was said of it is not left standing while it answers.
-            Kind::PeerGone => (Duration::ZERO, Duration::ZERO),
+            Kind::PeerGone | Kind::DaemonGone => (Duration::ZERO, Duration::ZERO),
             // It is so or not.
             // What went wrong is known at once, and that it is right only with the next snapshot.
             Kind::DestructiveDelayed | Kind::SnapshotsFailing | Kind::EndsSoon => {
@@ -177,6 +181,7 @@ impl AlarmsTable {
             command: command.transpose()?,
             limits: Limits {
                 peer_gone_after: or(self.peer_gone_after, default.limits.peer_gone_after),
+                daemon_gone_after: or(self.daemon_gone_after, default.limits.daemon_gone_after),
                 no_progress_after: or(self.no_progress_after, default.limits.no_progress_after),
                 failing_transfers,
             },
@@ -251,6 +256,7 @@ mod tests {
         let config = read("").unwrap();
         assert_eq!(config, AlarmsConfig::default());
         assert_eq!(config.limits.peer_gone_after, Duration::from_secs(300));
+        assert_eq!(config.limits.daemon_gone_after, Duration::from_secs(300));
         assert_eq!(config.times(Kind::ObjectiveBroken).clear_after, Duration::from_secs(60));
     }
 
@@ -259,7 +265,7 @@ mod tests {
         let config = read(
             "webhook = \"https://hooks.example:8443/a/b?c=d\"\nwebhook_secret_file = \"/etc/farside/secret\"\n\
              webhook_ca_file = \"/etc/farside/ca.pem\"\ncommand = [\"/bin/page\", \"--farside\"]\ncommand_timeout = \"5s\"\n\
-             peer_gone_after = \"1h30m\"\nno_progress_after = \"20m\"\nfailing_transfers = 5\nclear_after = \"0s\"\n",
+             peer_gone_after = \"1h30m\"\ndaemon_gone_after = \"2m\"\nno_progress_after = \"20m\"\nfailing_transfers = 5\nclear_after = \"0s\"\n",
         )
         .unwrap();
         let webhook = config.webhook.as_ref().unwrap();
@@ -271,6 +277,7 @@ mod tests {
         let command = config.command.as_ref().unwrap();
         assert_eq!((command.words.len(), command.timeout), (2, Duration::from_secs(5)));
         assert_eq!(config.limits.peer_gone_after, Duration::from_secs(5400));
+        assert_eq!(config.limits.daemon_gone_after, Duration::from_secs(120));
         assert_eq!(config.limits.failing_transfers, 5);
         assert_eq!(config.times(Kind::ClockWrong).clear_after, Duration::ZERO);
     }

@@ -10,6 +10,8 @@ use zeroize::Zeroizing;
 const PREFIX: &str = "farside-daemon1_";
 /// Bytes of a code.
 const SECRET_BYTES: usize = 32;
+/// Digits of an id by which a person names an invitation; the database is asked for so many (`desk.rs`).
+const NAME_DIGITS: usize = 8;
 /// Longest text looked at.
 const TEXT_MAX: usize = 1024;
 
@@ -75,6 +77,11 @@ impl Code {
     /// By what it is found.
     pub(crate) fn id(&self) -> String {
         hex(&hash("farside daemon code 1 id", &[&self.0[..]])[..16])
+    }
+
+    /// What it is called where those that can still be used are listed.
+    pub(crate) fn name(&self) -> String {
+        self.id()[..NAME_DIGITS].to_owned()
     }
 
     fn key(&self) -> Result<RandomizedNonceKey, aws_lc_rs::error::Unspecified> {

@@ -47,8 +47,8 @@ pub(crate) struct Keeper {
     /// When the renewal was asked for that counts.
     renewed: AtomicU64,
     others: AtomicI64,
-    /// Others that were not seen lately, and how many of the rest are not to lead.
-    gone: Mutex<(Vec<String>, i64)>,
+    /// Others that were not seen lately, and how many of the rest are not to lead; none before the first renewal.
+    gone: Mutex<Option<(Vec<String>, i64)>>,
     /// Somebody else may lead: what cannot be renewed ends.
     is_enforced: AtomicBool,
     /// It was given back.
@@ -99,17 +99,21 @@ impl Keeper {
     pub(crate) fn counts(&self) -> (u64, u64, u64) {
         let (gone, draining) = {
             let gone = self.gone.lock();
-            (gone.0.len() as i64, gone.1)
+            gone.as_ref().map_or((0, 0), |(gone, draining)| (gone.len() as i64, *draining))
         };
         let active = self.others().saturating_sub(gone).saturating_sub(draining);
         (active.max(0) as u64, draining.max(0) as u64, gone as u64)
     }
 
+    /// The other daemons that were not seen lately; none: nobody knows yet.
+    pub(crate) fn gone(&self) -> Option<Vec<String>> {
+        self.gone.lock().as_ref().map(|(gone, _)| gone.clone())
+    }
+
     /// What is all right yet: a daemon that is missing, and that no other could lead.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let mut warnings: Vec<String> = Vec::new();
-        let gone = self.gone.lock().0.clone();
-        for name in &gone {
+        for name in &self.gone().unwrap_or_default() {
             warnings.push(format!(
                 "the daemon {name} of this site is gone: start it, or take it off the list (farside site remove {name})"
             ));
@@ -208,7 +212,7 @@ impl Keeper {
             };
             match renewed {
                 Ok(Renewal::Holds { others, is_draining, peer_addresses, gone, draining }) => {
-                    *self.gone.lock() = (gone, draining);
+                    *self.gone.lock() = Some((gone, draining));
                     self.renewed.store(asked, Ordering::SeqCst);
                     self.others.store(others, Ordering::SeqCst);
                     self.is_enforced.store(others > 0, Ordering::SeqCst);

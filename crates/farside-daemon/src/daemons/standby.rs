@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Path, Request, State};
-use axum::http::StatusCode;
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, delete, get, post};
 use axum::{Json, Router, middleware};
@@ -19,16 +19,17 @@ use tokio_util::sync::CancellationToken;
 
 use super::pass_on::{Follows, pass_on};
 use super::roster;
+use crate::access::Principal;
 use crate::api_certificate::{ApiCertificate, Source};
 use crate::data_dir::{
     API_ADDRESS_FILE, CONTROL_SOCKET, DataDir, HTTP_ADDRESS_FILE, NBD_ADDRESS_FILE, PEER_ADDRESS_FILE,
 };
 use crate::error::DaemonError;
-use crate::http::ApiError;
-use crate::listen::{self, Guests, Manners, Origin, TlsListener, Visit, attend};
+use crate::http::{ApiError, outcome_of, wrong_host};
+use crate::listen::{self, Guests, Manners, Origin, TlsListener, Visit, attend, is_called};
 use crate::options::{Config, Listen};
 use crate::service;
-use crate::state::Desk;
+use crate::state::{AuditRow, Desk};
 
 /// How long requests may take to end once it is this daemon's turn.
 const ENDS_WITHIN: Duration = Duration::from_secs(2);
@@ -44,6 +45,9 @@ struct Shared {
     name: String,
     desk: Arc<Mutex<Desk>>,
     follows: watch::Receiver<Follows>,
+    /// By which names clients may call it, beside its addresses.
+    host_name: String,
+    names: Vec<String>,
 }
 
 impl Standby {
@@ -57,7 +61,8 @@ impl Standby {
         follows: watch::Receiver<Follows>,
     ) -> Result<Standby, DaemonError> {
         let stop = CancellationToken::new();
-        let shared = Arc::new(Shared { name: name.clone(), desk, follows });
+        let (host_name, names) = (farside_platform::host_name(), config.api.names.clone());
+        let shared = Arc::new(Shared { name: name.clone(), desk, follows, host_name, names });
         let mut standby = Standby { stop: stop.clone(), tasks: Vec::new() };
         let (mut api, mut http) = (None, None);
         if let Listen::At(address) = &config.api.listen {
@@ -161,6 +166,12 @@ fn health(shared: Arc<Shared>) -> Router {
 
 async fn passed(State(shared): State<Arc<Shared>>, request: Request) -> Response {
     let origin = request.extensions().get::<Origin>().copied().unwrap_or(Origin::Unknown);
+    // The one that leads cannot: it does not know the names of this one.
+    let called =
+        request.headers().get(header::HOST).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if !matches!(origin, Origin::Socket { .. }) && !is_called(called, &shared.host_name, &shared.names) {
+        return ApiError::from(wrong_host(called)).into_response();
+    }
     let follows = shared.follows.borrow().clone();
     pass_on(&follows, request, origin).await.unwrap_or_else(|error| ApiError::from(error).into_response())
 }
@@ -169,34 +180,65 @@ async fn list(State(shared): State<Arc<Shared>>) -> Result<Json<Vec<DaemonStatus
     Ok(Json(roster::list(&mut *shared.desk.lock().await, None).await?))
 }
 
+/// Changes the list, and writes that down where the daemon that leads writes what it does: nobody may lead just now.
 async fn changed(
     shared: &Shared,
+    request: Request,
     change: impl AsyncFnOnce(&mut Desk) -> Result<(), ErrorBody>,
 ) -> Result<Json<Vec<DaemonStatus>>, ApiError> {
     let mut desk = shared.desk.lock().await;
-    change(&mut desk).await?;
+    let done = change(&mut desk).await;
+    let row = audited(&shared.name, &request, done.as_ref().err());
+    if let Err(error) = desk.note_audit(&row).await {
+        tracing::error!(%error, who = row.who, method = row.method, path = row.path, "a change is not in the audit log");
+    }
+    done?;
     Ok(Json(roster::list(&mut desk, None).await?))
+}
+
+fn audited(daemon: &str, request: &Request, failed: Option<&ErrorBody>) -> AuditRow {
+    let origin = request.extensions().get::<Origin>().copied().unwrap_or(Origin::Unknown);
+    let who = match origin {
+        Origin::Socket { uid } => Principal::local(uid),
+        // The list is changed by the control socket alone.
+        Origin::Network(_) | Origin::Peer(_) | Origin::Unknown => Principal::local(None),
+    };
+    let (outcome, message) = outcome_of(failed);
+    AuditRow {
+        who: who.who.to_string(),
+        role: Some(who.role.name().to_owned()),
+        origin: format!("{origin} of {daemon}"),
+        method: request.method().to_string(),
+        // What is nested sees its path without the prefix.
+        path: format!("{API_PREFIX}{}", request.uri().path()),
+        outcome: Some(outcome),
+        message,
+        ..AuditRow::default()
+    }
 }
 
 async fn drain(
     State(shared): State<Arc<Shared>>,
     Path(name): Path<String>,
+    request: Request,
 ) -> Result<Json<Vec<DaemonStatus>>, ApiError> {
-    changed(&shared, async |desk| roster::set_draining(desk, &name, true).await).await
+    changed(&shared, request, async |desk| roster::set_draining(desk, &name, true).await).await
 }
 
 async fn undrain(
     State(shared): State<Arc<Shared>>,
     Path(name): Path<String>,
+    request: Request,
 ) -> Result<Json<Vec<DaemonStatus>>, ApiError> {
-    changed(&shared, async |desk| roster::set_draining(desk, &name, false).await).await
+    changed(&shared, request, async |desk| roster::set_draining(desk, &name, false).await).await
 }
 
 async fn remove(
     State(shared): State<Arc<Shared>>,
     Path(name): Path<String>,
+    request: Request,
 ) -> Result<Json<Vec<DaemonStatus>>, ApiError> {
-    changed(&shared, async |desk| roster::remove(desk, &name).await).await
+    changed(&shared, request, async |desk| roster::remove(desk, &name).await).await
 }
 
 /// It serves what it is there for as long as it sees who leads.

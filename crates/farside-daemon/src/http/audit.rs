@@ -210,12 +210,17 @@ async fn begins(site: &Site, row: &AuditRow) -> Option<i64> {
 }
 
 async fn ends(site: &Site, id: i64, failed: Option<&ErrorBody>, took: Duration) {
-    let outcome = failed.map_or_else(|| String::from("done"), |body| code(body.code));
-    let message = failed.map(|body| shortened(&body.message));
+    let (outcome, message) = outcome_of(failed);
     let took = i64::try_from(took.as_nanos()).unwrap_or(i64::MAX);
     if let Err(error) = site.state.audit_ends(id, &outcome, message.as_deref(), took).await {
         tracing::warn!(%error, id, outcome, "what came of a change is not in the audit log");
     }
+}
+
+/// What came of a change, in a word and in words.
+pub(crate) fn outcome_of(failed: Option<&ErrorBody>) -> (String, Option<String>) {
+    let outcome = failed.map_or_else(|| String::from("done"), |body| code(body.code));
+    (outcome, failed.map(|body| shortened(&body.message)))
 }
 
 /// As the API writes it.

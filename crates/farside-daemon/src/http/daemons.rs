@@ -2,14 +2,17 @@
 
 use axum::Json;
 use axum::extract::{Path, State};
-use farside_api::{DaemonInvited, DaemonStatus, ErrorBody, ErrorCode, InviteDaemon, JoinSite, SiteJoined};
+use farside_api::{
+    DaemonInvited, DaemonStatus, ErrorBody, ErrorCode, InviteDaemon, JoinSite, OpenInvitation, SiteJoined,
+};
 use farside_peer::Identity;
-use farside_platform::{OsRandomness, Randomness, private_file};
+use farside_platform::{OsRandomness, Randomness, Timestamp, private_file};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::error::Body;
 use super::handler::{Answer, Routes, Shared};
+use crate::convert;
 use crate::daemons::invitation::Code;
 use crate::daemons::keeper::Keeper;
 use crate::daemons::member::Member;
@@ -30,7 +33,8 @@ pub(super) fn routes() -> Routes {
         .routes(routes!(remove))
         .routes(routes!(drain))
         .routes(routes!(undrain))
-        .routes(routes!(invite))
+        .routes(routes!(invitations, invite))
+        .routes(routes!(cancel_invitation))
         .routes(routes!(join))
 }
 
@@ -84,7 +88,35 @@ async fn invite(State(site): Shared, Body(request): Body<InviteDaemon>) -> Answe
     keeper.desk().await.invite(&code.id(), &sealed, holds).await?;
     tracing::info!(ttl_seconds, "a further daemon is invited to this site");
     let database = site.configuration.database.to_string();
-    Ok(Json(DaemonInvited { code: code.text().to_string(), ttl_seconds, database }))
+    Ok(Json(DaemonInvited { code: code.text().to_string(), id: code.name(), ttl_seconds, database }))
+}
+
+/// Invitations for further daemons that can still be used.
+///
+/// Without their codes: only whoever made one was told its code.
+#[utoipa::path(get, path = "/site/invitations", responses((status = 200, body = Vec<OpenInvitation>)))]
+async fn invitations(State(site): Shared) -> Answer<Vec<OpenInvitation>> {
+    let open = keeper(&site)?.desk().await.invitations().await.map_err(Failure::into_error_body)?;
+    Ok(Json(open.into_iter().map(open_invitation).collect()))
+}
+
+/// Takes an invitation for a further daemon back.
+#[utoipa::path(delete, path = "/site/invitations/{id}", responses((status = 200, body = OpenInvitation)))]
+async fn cancel_invitation(State(site): Shared, Path(id): Path<String>) -> Answer<OpenInvitation> {
+    let ended = keeper(&site)?.desk().await.cancel_invitation(&id).await.map_err(Failure::into_error_body)?;
+    let ended = ended.ok_or_else(|| {
+        ErrorBody::new(
+            ErrorCode::NotFound,
+            format!("no invitation for a daemon is called {id}: it was used, is over, or never was"),
+        )
+        .hint("farside site invite --list shows those that can still be used")
+    })?;
+    tracing::info!(id, "the invitation of a further daemon is taken back");
+    Ok(Json(open_invitation((id, ended))))
+}
+
+fn open_invitation((id, ends_at): (String, i64)) -> OpenInvitation {
+    OpenInvitation { id, expires_at: convert::time(Timestamp(u64::try_from(ends_at).unwrap_or(0))) }
 }
 
 /// What several daemons of one site need.

@@ -8,7 +8,6 @@
 //! it comes from this daemon's own page (`Origin`), the cookie is sent to and by this site alone, no page may be shown in a
 //! frame, and no other site's page may read an answer.
 
-use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use axum::extract::{MatchedPath, Request, State};
@@ -25,7 +24,7 @@ use super::handler::no_such_method;
 use super::roles::{Needs, SITES, THROUGH, methods, needed};
 use crate::access::{Principal, Who};
 use crate::daemons::{FROM_HEADER, PASS_HEADER};
-use crate::listen::Origin;
+use crate::listen::{Origin, is_called};
 use crate::metrics;
 use crate::site::Site;
 use crate::sites::{ROLE_HEADER, WHO_HEADER};
@@ -141,7 +140,7 @@ fn refused(site: &Site, request: &Request, Refusal { reason, body }: Refusal) ->
 /// Who asks, if they may; nobody in particular, where anybody may.
 fn allowed(site: &Site, request: &Request, was_passed_on: bool) -> Result<Option<Principal>, Refusal> {
     let headers = request.headers();
-    // Of what another daemon of this site passes on the host is that one's.
+    // Of what another daemon of this site passes on the host is that one's, which has looked at it.
     if !was_passed_on {
         check_host(site, headers)?;
     }
@@ -267,33 +266,19 @@ pub(super) fn session_of(headers: &HeaderMap) -> Option<&str> {
     pairs.find(|(name, _)| *name == SESSION_COOKIE).map(|(_, value)| value)
 }
 
-/// The name by which the client calls this daemon must be one of its own. An address always is: whoever asks for it has not
-/// been led here by a name.
+/// The name by which the client calls this daemon must be one of its own.
 fn check_host(site: &Site, headers: &HeaderMap) -> Result<(), Refusal> {
     let called = headers.get(header::HOST).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let name = without_port(called);
-    let is_address = name.parse::<IpAddr>().is_ok()
-        || name
-            .strip_prefix('[')
-            .and_then(|name| name.strip_suffix(']'))
-            .is_some_and(|name| name.parse::<Ipv6Addr>().is_ok());
-    let own = ["localhost"].into_iter().chain([site.host_name.as_str()]);
-    let mut own = own.chain(site.configuration.api.names.iter().map(String::as_str));
-    if is_address || own.any(|own| own.eq_ignore_ascii_case(name)) {
+    if is_called(called, &site.host_name, &site.configuration.api.names) {
         return Ok(());
     }
-    Err(Refusal {
-        reason: "host",
-        body: ErrorBody::new(ErrorCode::Forbidden, format!("this daemon is not called {name:?}"))
-            .hint("add the name to names of [api] in farside.toml, or come by address"),
-    })
+    Err(Refusal { reason: "host", body: wrong_host(called) })
 }
 
-fn without_port(host: &str) -> &str {
-    match host.rsplit_once(':') {
-        Some((name, port)) if !port.contains(']') && port.bytes().all(|byte| byte.is_ascii_digit()) => name,
-        _ => host,
-    }
+/// That this daemon has another name.
+pub(crate) fn wrong_host(called: &str) -> ErrorBody {
+    ErrorBody::new(ErrorCode::Forbidden, format!("this daemon is not called {called:?}"))
+        .hint("add the name to names of [api] in farside.toml, or come by address")
 }
 
 /// A browser sends a session's cookie by itself: a request that changes something has to come from this daemon's own page,
@@ -326,20 +311,6 @@ pub(super) fn asked_by(principal: Option<&Principal>) -> Who {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_without_their_port() {
-        for (host, name) in [
-            ("farside", "farside"),
-            ("farside:7443", "farside"),
-            ("127.0.0.1:1", "127.0.0.1"),
-            ("[::1]:7443", "[::1]"),
-            ("[::1]", "[::1]"),
-            ("", ""),
-        ] {
-            assert_eq!(without_port(host), name, "{host}");
-        }
-    }
 
     #[test]
     fn a_session_changes_something_from_its_own_page_only() {

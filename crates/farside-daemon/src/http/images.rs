@@ -158,8 +158,7 @@ pub(super) async fn delete(site: &Site, name: &VolumeName, planned: Planned) -> 
     if let Some(reason) = refused {
         return Err(ErrorBody::new(ErrorCode::Refused, reason).into());
     }
-    let (engine, of) = (site.pools.engine(), name.clone());
-    site.far.run(move || engine.delete_volume(&of)).await?;
+    site.snapshot_schedules.delete_volume(name, document.uuid).await?;
     if let Err(error) = site.rights.end_with(&site.state, &[(name.clone(), document.uuid)]).await {
         // They hold for nobody else: the volume that they were on is no more.
         tracing::warn!(volume = %name, "the rights on the volume stay in the state database until a restart: {error}");
@@ -171,12 +170,15 @@ pub(super) async fn delete(site: &Site, name: &VolumeName, planned: Planned) -> 
 /// The snapshots of a volume that farside made, or took over; oldest first.
 pub(super) async fn snapshots(site: &Site, name: &VolumeName) -> Result<Vec<Snapshot>, ErrorBody> {
     let (engine, of) = (site.pools.engine(), name.clone());
-    let look = move || Ok::<_, EngineError>((engine.snapshots(&of)?, engine.replica_record(&of)?));
-    let (all, replica) = site.far.run(look).await.map_err(|error| told(error, "farside volume list"))?;
-    Ok(all
-        .iter()
-        .map(|info| snapshot(name, info, replica.as_ref().map(|replica| replica.relationship)))
-        .collect())
+    let look = move || {
+        Ok::<_, EngineError>((engine.volume(&of)?, engine.snapshots(&of)?, engine.replica_record(&of)?))
+    };
+    let (volume, all, replica) =
+        site.far.run(look).await.map_err(|error| told(error, "farside volume list"))?;
+    let keepers: Vec<Uuid> = std::iter::once(kept_of(volume.uuid))
+        .chain(replica.map(|replica| kept_of(replica.relationship)))
+        .collect();
+    Ok(all.iter().map(|info| snapshot(name, info, &keepers)).collect())
 }
 
 /// The snapshots of all volumes that can be looked at now.
@@ -202,10 +204,10 @@ pub(super) async fn all_snapshots(site: &Site) -> Vec<Snapshot> {
     all
 }
 
-fn snapshot(volume: &VolumeName, info: &SnapshotInfo, relationship: Option<Uuid>) -> Snapshot {
-    let keeper = relationship.map(kept_of);
-    let rotates = info.pinned_by.iter().any(|pin| Some(*pin) == keeper);
-    let is_kept = !info.pinned_by.is_empty() && info.pinned_by.iter().all(|pin| Some(*pin) == keeper);
+/// `keepers`: as whom the volume's timetable and the retention of its mirror keep snapshots.
+fn snapshot(volume: &VolumeName, info: &SnapshotInfo, keepers: &[Uuid]) -> Snapshot {
+    let rotates = info.pinned_by.iter().any(|pin| keepers.contains(pin));
+    let is_kept = !info.pinned_by.is_empty() && info.pinned_by.iter().all(|pin| keepers.contains(pin));
     Snapshot {
         name: info.name.clone(),
         volume: volume.to_string(),
@@ -240,7 +242,7 @@ pub(super) async fn take(site: &Site, name: &VolumeName, label: &str) -> Result<
         };
         engine.take_snapshot(&of, &spec).map_err(Failure::into_error_body)
     });
-    Ok(snapshot(name, &taken.await?, None))
+    Ok(snapshot(name, &taken.await?, &[]))
 }
 
 /// Since when the data of a replica is as it is; none for a volume that hosts write to.
@@ -269,15 +271,27 @@ pub(super) async fn delete_snapshot(
             .hint("farside snapshot list shows what is there")
     })?;
     let (engine, of, uuid) = (site.pools.engine(), name.clone(), found.uuid);
+    let look = move || {
+        let info = engine.snapshots(&of)?.into_iter().find(|info| info.uuid == uuid);
+        Ok::<_, EngineError>((kept_of(engine.volume(&of)?.uuid), info))
+    };
+    let (timetable, info) = site.far.run(look).await?;
+    // What only the timetable keeps a person may delete.
+    let is_of_timetable = info.as_ref().is_some_and(|info| info.pinned_by == [timetable]);
     if planned.plan {
-        let info =
-            site.far.run(move || engine.snapshots(&of)).await?.into_iter().find(|info| info.uuid == uuid);
-        let refused = info.filter(|info| !info.pinned_by.is_empty()).map(|_| {
+        let refused = info.filter(|info| !info.pinned_by.is_empty() && !is_of_timetable).map(|_| {
             format!("{name}@{label} is kept for a mirror; farside mirror destinations {name} says for whom")
         });
         let plan = plans::delete_snapshot(name, label, found.created_at, true, None, &[]);
         return Ok(Outcome::Plan(Plan { refused, ..plan }));
     }
-    site.far.run(move || engine.delete_snapshot(&of, uuid)).await?;
+    let (engine, of) = (site.pools.engine(), name.clone());
+    let delete = move || {
+        if is_of_timetable {
+            engine.unpin(&of, uuid, timetable)?;
+        }
+        engine.delete_snapshot(&of, uuid)
+    };
+    site.far.run(delete).await?;
     Ok(Outcome::Done(found))
 }

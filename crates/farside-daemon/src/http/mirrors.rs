@@ -434,7 +434,10 @@ async fn plan_first_copy(site: &Site, volume: &VolumeName) -> Result<Plan, ApiEr
         },
     };
     let room = site.mirrors.staging_room(volume).await;
-    Ok(Plan { refused, ..plans::initialize(volume, &document.source, brings, room) })
+    Ok(Plan {
+        refused,
+        ..plans::initialize(volume, &document.source, brings, room, site.pools.is_clustered(&volume.pool))
+    })
 }
 
 /// Starts an update.

@@ -53,9 +53,10 @@ use crate::site::Site;
 pub(crate) use error::ApiError;
 use handler::{Routes, unknown, unknown_method, versioned};
 
-pub(crate) use audit::keep_audit_within;
+pub(crate) use audit::{keep_audit_within, outcome_of};
 pub(crate) use clones::end_drills;
 pub(crate) use events::keep_looking;
+pub(crate) use gate::wrong_host;
 
 /// All routes with what they say of themselves.
 fn api() -> Routes {

@@ -27,6 +27,7 @@ use crate::known_clusters;
 use crate::known_pools;
 use crate::peers;
 use crate::plans;
+use crate::pools::cluster_room::TO_MAKE_ROOM;
 use crate::pools::place::{is_rbd, of_rbd, parse_rbd};
 use crate::pools::{self, Manner, Pools, seen};
 use crate::site::Site;
@@ -304,6 +305,11 @@ async fn grow(
     Body(GrowPool { size_bytes }): Body<GrowPool>,
 ) -> Answer<Pool> {
     let _guard = site.pool_lock.lock().await;
+    if site.pools.status(&name)?.engine == PoolEngine::Rbd {
+        let message =
+            format!("pool {name} is of Ceph RBD: it grows with its cluster alone. Nothing was changed");
+        return Err(ErrorBody::new(ErrorCode::Refused, message).hint(TO_MAKE_ROOM).into());
+    }
     let pool = site.pools.get(&name)?;
     let before = pool.status().size_bytes;
     let growing = move || {

@@ -4,16 +4,18 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
-use farside_api::{ErrorBody, ErrorCode, SetSnapshotSchedule, SnapshotSchedule};
+use farside_api::{ErrorBody, ErrorCode, SetSnapshotSchedule, SnapshotSchedule, Uuid};
 use farside_engine::VolumeName;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::error::Body;
 use super::handler::{Answer, Routes, Shared};
+use super::images;
 use super::volumes::{look, name_of, parse};
 use crate::failure::Failure;
 use crate::schedules;
+use crate::site::Site;
 use crate::snapshot_schedules::Wanted;
 
 pub(super) fn routes() -> Routes {
@@ -37,7 +39,7 @@ type Named = Path<(String, String)>;
 )]
 async fn show(State(site): Shared, Path((pool, volume)): Named) -> Answer<SnapshotSchedule> {
     let name = name_of(pool, volume)?;
-    let uuid = look(&site, &name)?.uuid;
+    let uuid = volume_id(&site, &name).await?;
     let timetables = Arc::clone(&site.snapshot_schedules);
     let found = site.blocking.run(move || Ok::<_, ErrorBody>(timetables.list(Some(uuid)))).await?;
     found.into_iter().next().map(Json).ok_or_else(|| none(&name).into())
@@ -56,7 +58,7 @@ async fn set(
     Body(request): Body<SetSnapshotSchedule>,
 ) -> Answer<SnapshotSchedule> {
     let name = name_of(pool, volume)?;
-    let document = look(&site, &name)?;
+    let uuid = volume_id(&site, &name).await?;
     let schedule =
         schedules::asked(request.every_seconds, request.schedule.as_deref(), request.time_zone.as_deref())?;
     if schedule == Some(farside_mirror::Schedule::OnRequest) {
@@ -64,21 +66,19 @@ async fn set(
         return Err(wrong.hint("farside snapshot schedule --off ends it").into());
     }
     let retention = request.retention.as_deref().map(str::parse).transpose();
-    let others = request.others.map(|others| {
-        let find = |text: &String| {
-            let name = parse(text)?;
-            let uuid = look(&site, &name)?.uuid;
-            Ok::<_, ErrorBody>((name, uuid))
-        };
-        others.iter().map(find).collect::<Result<Vec<_>, _>>()
-    });
+    let mut others = request.others.as_ref().map(|_| Vec::new());
+    for text in request.others.iter().flatten() {
+        let name = parse(text)?;
+        let uuid = volume_id(&site, &name).await?;
+        others.get_or_insert_default().push((name, uuid));
+    }
     let wanted = Wanted {
-        others: others.transpose()?,
+        others,
         schedule,
         retention: retention.map_err(Failure::into_error_body)?,
         hook: request.hook.map(|hook| Some(hook).filter(|hook| !hook.is_empty())),
     };
-    let set = site.snapshot_schedules.set(&name, document.uuid, wanted).await?;
+    let set = site.snapshot_schedules.set(&name, uuid, wanted).await?;
     tracing::info!(volume = %name, schedule = set.schedule, retention = set.retention, hook = set.hook, "snapshots by timetable");
     Ok(Json(set))
 }
@@ -91,10 +91,18 @@ async fn set(
 )]
 async fn end(State(site): Shared, Path((pool, volume)): Named) -> Answer<SnapshotSchedule> {
     let name = name_of(pool, volume)?;
-    let document = look(&site, &name)?;
-    let ended = site.snapshot_schedules.end(document.uuid).await?.ok_or_else(|| none(&name))?;
+    let uuid = volume_id(&site, &name).await?;
+    let ended = site.snapshot_schedules.end(uuid).await?.ok_or_else(|| none(&name))?;
     tracing::info!(volume = %name, points = ended.points, "the timetable of snapshots has ended; what it took stays");
     Ok(Json(ended))
+}
+
+/// The identity of a volume that is there.
+async fn volume_id(site: &Site, name: &VolumeName) -> Result<Uuid, ErrorBody> {
+    match site.pools.is_clustered(&name.pool) {
+        true => Ok(images::volume(site, name).await?.uuid),
+        false => Ok(look(site, name)?.uuid),
+    }
 }
 
 fn none(name: &VolumeName) -> ErrorBody {

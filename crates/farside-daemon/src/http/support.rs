@@ -40,6 +40,7 @@ async fn support(State(site): Shared) -> Answer<Support> {
         configuration: Configuration {
             accelerator: Some(site.accelerator.configuration()),
             alarms: Some(site.alarms.configuration()),
+            daemon: site.keeper.as_ref().filter(|keeper| keeper.others() > 0).map(|keeper| keeper.name()),
             ..configuration(&site.configuration)
         },
         network_advice: HostTcp::read().advice(&Congestion::default()),
@@ -98,5 +99,6 @@ fn configuration(config: &Config) -> Configuration {
         }),
         accelerator: None,
         alarms: None,
+        daemon: None,
     }
 }

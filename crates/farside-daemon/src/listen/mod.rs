@@ -5,6 +5,7 @@
 
 mod course;
 mod guests;
+mod host;
 mod origin;
 #[cfg(test)]
 mod tests;
@@ -12,6 +13,7 @@ mod tls;
 
 pub(crate) use course::Manners;
 pub(crate) use guests::{Guests, Visit, attend};
+pub(crate) use host::is_called;
 pub(crate) use origin::{FromSomewhere, Origin};
 pub(crate) use tls::TlsListener;
 

@@ -30,6 +30,9 @@ impl Pools {
             let settled = raised.and_then(|()| self.rbd.settle(name, true).map_err(Failure::into_error_body));
             settled.inspect_err(|_| _ = self.rbd.remove(name))
         });
+        if connected.is_ok() {
+            self.look_at_cluster(name);
+        }
         let mut slots = self.slots.write();
         let is_ours =
             |content: &Content| matches!(content, Content::Opening { attempt: of, .. } if *of == attempt);
@@ -71,6 +74,7 @@ impl Pools {
         let path = slot.path.clone();
         drop(slots);
         self.rbd.remove(name);
+        self.cluster_rooms.forget(name);
         Ok(path)
     }
 

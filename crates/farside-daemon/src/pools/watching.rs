@@ -17,10 +17,11 @@ use super::{Content, Opened, Pools, Slot};
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 impl Pools {
-    /// Looks where the paths of open pools lead, for as long as the site lives.
+    /// Looks where the paths of open pools lead, and how much room clusters have, for as long as the site lives.
     pub(crate) async fn keep_looking_at_paths(self: Arc<Self>) {
         loop {
             self.look_at_paths();
+            self.look_at_clusters();
             tokio::time::sleep(LOOK_EVERY).await;
         }
     }

@@ -1,9 +1,9 @@
-//! Taking the snapshots of a timetable, and letting those go that its retention does not name.
+//! Taking the snapshots of a timetable, and letting those go that its retention does not name: of any engine.
 
-use farside_api::ErrorBody;
+use farside_api::{ErrorBody, ErrorCode};
+use farside_engine::{Engine, EngineError, SnapshotInfo, SnapshotOwner, SnapshotSpec, VolumeName};
 use farside_mirror::retention::{KeptPoint, to_go};
 use farside_platform::Timestamp;
-use farside_store::{NewSnapshot, Pool, SnapshotStatus};
 use farside_transfer::bases::kept_of;
 use uuid::Uuid;
 
@@ -18,26 +18,52 @@ pub(super) struct Taken {
     pub(super) snapshot: String,
 }
 
-/// How a volume is called now.
-pub(super) fn name_of(pool: &Pool, volume: Uuid) -> Option<String> {
-    pool.volumes().into_iter().find(|v| v.uuid == volume).map(|v| v.name)
+/// How a volume is called now. What it was called last is asked first: a cluster is not searched each time.
+pub(super) fn name_of(
+    engine: &dyn Engine,
+    pool: &str,
+    volume: Uuid,
+    last: &str,
+) -> Result<Option<VolumeName>, EngineError> {
+    let is_it = |name: &VolumeName| match engine.volume(name) {
+        Ok(info) => Ok(info.uuid == volume),
+        Err(EngineError::NotFound { .. }) => Ok(false),
+        Err(error) => Err(error),
+    };
+    if let Ok(name) = last.parse::<VolumeName>()
+        && name.pool == pool
+        && is_it(&name)?
+    {
+        return Ok(Some(name));
+    }
+    for name in engine.volumes_of(pool)? {
+        if is_it(&name)? {
+            return Ok(Some(name));
+        }
+    }
+    Ok(None)
 }
 
 /// The names of all volumes, if a snapshot of them can be taken. Asked before anything is frozen for it.
-pub(super) fn look(pools: &Pools, entry: &Entry) -> Result<Vec<String>, ErrorBody> {
-    let refused = |why: String| Err(ErrorBody::new(farside_api::ErrorCode::Refused, why));
-    let pool = pools.get(&entry.pool)?;
-    let names: Option<Vec<String>> = entry.volumes().map(|volume| name_of(&pool, volume)).collect();
-    let Some(names) = names else {
-        return refused("a volume of it is gone; farside snapshot schedule --off ends this".into());
-    };
-    for name in &names {
-        let status = pool.volume(name).map_err(Failure::into_error_body)?;
-        if status.replica.is_some_and(|replica| !replica.broken_off) {
+pub(super) fn look(pools: &Pools, entry: &Entry) -> Result<Vec<VolumeName>, ErrorBody> {
+    let refused = |why: String| Err(ErrorBody::new(ErrorCode::Refused, why));
+    if let Some(why) = pools.not_open(&entry.pool) {
+        return Err(why);
+    }
+    let engine = pools.engine();
+    let mut names = Vec::new();
+    for (volume, last) in entry.volumes().zip(entry.names()) {
+        let name = name_of(&*engine, &entry.pool, volume, &last).map_err(Failure::into_error_body)?;
+        let Some(name) = name else {
+            return refused("a volume of it is gone; farside snapshot schedule --off ends this".into());
+        };
+        if engine.volume(&name).map_err(Failure::into_error_body)?.is_replica {
             return refused(format!(
-                "no snapshots are taken while {name} is a replica: what it shows has those of its source"
+                "no snapshots are taken while {} is a replica: what it shows has those of its source",
+                name.volume
             ));
         }
+        names.push(name);
     }
     Ok(names)
 }
@@ -50,76 +76,121 @@ pub(super) fn take_now(
     is_consistent: bool,
 ) -> Result<Taken, ErrorBody> {
     let names = look(pools, entry)?;
-    let pool = pools.get(&entry.pool)?;
+    let engine = pools.engine();
     let mut taken = Vec::new();
     for name in &names {
-        taken.extend(pool.snapshots(name).map_err(Failure::into_error_body)?.into_iter().map(|s| s.name));
+        let all = engine.all_snapshots(name).map_err(Failure::into_error_body)?;
+        taken.extend(all.into_iter().map(|s| s.name));
     }
     let snapshot = name_at(at, is_consistent, |name| taken.iter().any(|taken| taken == name));
-    let new = |(name, volume): (&String, Uuid)| {
-        let new = NewSnapshot {
+    let spec = |(name, volume): (&VolumeName, Uuid)| {
+        let spec = SnapshotSpec {
             name: snapshot.clone(),
             uuid: Uuid::new_v4(),
             created_at: at,
-            relationship: None,
+            owner: SnapshotOwner::Person,
             pin_for: Some(kept_of(volume)),
         };
-        (name.clone(), new)
+        (name.clone(), spec)
     };
-    let all: Vec<(String, NewSnapshot)> = names.iter().zip(entry.volumes()).map(new).collect();
-    // One record: one instant, for all of them or none.
-    pool.create_snapshots(&all).map_err(Failure::into_error_body)?;
-    let volumes = names.into_iter().map(|name| format!("{}/{name}", entry.pool)).collect();
-    Ok(Taken { volumes, snapshot })
+    let all: Vec<(VolumeName, SnapshotSpec)> = names.iter().zip(entry.volumes()).map(spec).collect();
+    let done = match &all[..] {
+        [(name, spec)] => engine.take_snapshot(name, spec).map(drop),
+        // One record: one instant, for all of them or none.
+        _ => engine
+            .need_together(&entry.pool, "no snapshot was taken of the volumes of a timetable")
+            .and_then(|together| together.take_snapshots(&all))
+            .map(drop),
+    };
+    done.map_err(Failure::into_error_body)?;
+    Ok(Taken { volumes: names.iter().map(ToString::to_string).collect(), snapshot })
 }
 
 /// What a volume has of timetables.
-pub(super) fn kept(pool: &Pool, volume: Uuid) -> Vec<SnapshotStatus> {
-    let all = name_of(pool, volume).and_then(|name| pool.snapshots(&name).ok()).unwrap_or_default();
-    all.into_iter().filter(|s| s.pinned_by.contains(&kept_of(volume))).collect()
+pub(super) fn kept(
+    engine: &dyn Engine,
+    name: &VolumeName,
+    volume: Uuid,
+) -> Result<Vec<SnapshotInfo>, EngineError> {
+    let mut all = engine.all_snapshots(name)?;
+    all.retain(|s| s.pinned_by.contains(&kept_of(volume)));
+    Ok(all)
+}
+
+/// How many snapshots the volumes of a timetable have of it.
+pub(super) fn count(engine: &dyn Engine, entry: &Entry) -> Result<u64, EngineError> {
+    let mut points = 0;
+    for (volume, last) in entry.volumes().zip(entry.names()) {
+        if let Some(name) = name_of(engine, &entry.pool, volume, &last)? {
+            points += kept(engine, &name, volume)?.len() as u64;
+        }
+    }
+    Ok(points)
 }
 
 /// Leaves to a person what timetables have taken of a volume. Answers how many.
-pub(super) fn leave(pool: &Pool, volume: Uuid) -> Result<u64, ErrorBody> {
-    let Some(name) = name_of(pool, volume) else { return Ok(0) };
+pub(super) fn leave(engine: &dyn Engine, name: &VolumeName, volume: Uuid) -> Result<u64, EngineError> {
     let mut left = 0;
-    for snapshot in kept(pool, volume) {
-        pool.unpin_snapshot(&name, snapshot.uuid, kept_of(volume)).map_err(Failure::into_error_body)?;
+    for snapshot in kept(engine, name, volume)? {
+        engine.unpin(name, snapshot.uuid, kept_of(volume))?;
         left += 1;
     }
     Ok(left)
 }
 
-/// Lets go what the retention does not name. Answers how many.
-pub(super) fn rotate(pools: &Pools, entry: &Entry) -> Result<usize, ErrorBody> {
-    let pool = pools.get(&entry.pool)?;
-    let mut gone = 0;
-    for volume in entry.volumes() {
-        gone += rotate_one(&pool, volume, entry)?;
+/// The same of those volumes of a pool that are still there.
+pub(super) fn leave_all(
+    engine: &dyn Engine,
+    pool: &str,
+    volumes: &[(Uuid, String)],
+) -> Result<u64, EngineError> {
+    let mut left = 0;
+    for (volume, last) in volumes {
+        if let Some(name) = name_of(engine, pool, *volume, last)? {
+            left += leave(engine, &name, *volume)?;
+        }
     }
-    Ok(gone)
+    Ok(left)
 }
 
-fn rotate_one(pool: &Pool, volume: Uuid, entry: &Entry) -> Result<usize, ErrorBody> {
-    let Some(name) = name_of(pool, volume) else { return Ok(0) };
-    let (name, keeper) = (&*name, kept_of(volume));
-    let mut kept = kept(pool, volume);
+/// Lets go what the retention does not name. Answers how many went, and how many there are now.
+pub(super) fn rotate(pools: &Pools, entry: &Entry) -> Result<(usize, u64), EngineError> {
+    let engine = pools.engine();
+    let (mut gone, mut points) = (0, 0);
+    for (volume, last) in entry.volumes().zip(entry.names()) {
+        if let Some(name) = name_of(&*engine, &entry.pool, volume, &last)? {
+            let (went, stay) = rotate_one(&*engine, &name, volume, entry)?;
+            gone += went;
+            points += stay;
+        }
+    }
+    Ok((gone, points))
+}
+
+fn rotate_one(
+    engine: &dyn Engine,
+    name: &VolumeName,
+    volume: Uuid,
+    entry: &Entry,
+) -> Result<(usize, u64), EngineError> {
+    let keeper = kept_of(volume);
+    let mut kept = kept(engine, name, volume)?;
     kept.sort_by_key(|s| s.sequence);
-    let point = |s: &SnapshotStatus| KeptPoint { snapshot: s.uuid, at: s.created_at, noted_at: s.created_at };
+    let point = |s: &SnapshotInfo| KeptPoint { snapshot: s.uuid, at: s.created_at, noted_at: s.created_at };
     let points: Vec<KeptPoint> = kept.iter().map(point).collect();
     let mut gone = 0;
     for uuid in to_go(&points, &entry.retention) {
         // Held, or a transfer needs it: the next time.
-        let is_free = |s: &&SnapshotStatus| s.uuid == uuid && !s.held && s.pinned_by == [keeper];
+        let is_free = |s: &&SnapshotInfo| s.uuid == uuid && !s.held && s.pinned_by == [keeper];
         if kept.iter().find(is_free).is_none() {
             continue;
         }
-        pool.unpin_snapshot(name, uuid, keeper).map_err(Failure::into_error_body)?;
-        match pool.delete_snapshot(name, uuid) {
+        engine.unpin(name, uuid, keeper)?;
+        match engine.delete_snapshot(name, uuid) {
             Ok(()) => gone += 1,
             // Somebody came in between: it is this timetable's still.
-            Err(_) => pool.pin_snapshot(name, uuid, keeper).map_err(Failure::into_error_body)?,
+            Err(_) => engine.pin(name, uuid, keeper)?,
         }
     }
-    Ok(gone)
+    Ok((gone, (kept.len() - gone) as u64))
 }

@@ -19,7 +19,8 @@ use super::version::Version;
 use super::volume::Volume;
 use crate::{
     ChangedBytes, ChangedExtents, Engine, EngineError, OpenSnapshot, ReplicaRecord, SnapshotInfo,
-    SnapshotOwner, SnapshotSpec, StagedFor, StagedVersion, StagedVersions, VolumeInfo, VolumeName, is_label,
+    SnapshotOwner, SnapshotSpec, StagedFor, StagedVersion, StagedVersions, StagingRoom, VolumeInfo,
+    VolumeName, is_label,
 };
 
 impl Engine for RbdEngine {
@@ -221,6 +222,10 @@ impl Engine for RbdEngine {
         let (volume, document) = self.locate(name)?;
         let base = volume.version(&document, snapshot)?;
         changed_bytes(&volume, &base, &volume.shown(&document)?)
+    }
+
+    fn staging_room(&self, name: &VolumeName) -> Result<Option<StagingRoom>, EngineError> {
+        self.room_for_transfers(&name.pool)
     }
 
     fn fingerprints(

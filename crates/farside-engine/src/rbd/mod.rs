@@ -19,8 +19,9 @@
 //! * **Fingerprints are derived.** Content roots are made of the blocks, and beside each snapshot lie those of its spans of 512 KiB
 //!   (`leaves.rs`), so that the next one reads what differs. What is lost costs reading.
 //!
-//! It has none of the capabilities of [`crate::Branches`] and those beside it. What it does not do yet: find data by content, tell
-//! the room of a pool.
+//! It has none of the capabilities of [`crate::Branches`] and those beside it. What it does not do yet: find data by content. It tells the
+//! room of a pool (`room.rs`) to who shows it and to transfers, and not as a capacity for which what is kept for destinations would go:
+//! what is deleted comes free in a cluster minutes later, and much would go in vain meanwhile.
 //!
 //! What is unsafe is in `ceph/` alone: the libraries, loaded when the first pool is added.
 
@@ -39,6 +40,7 @@ mod leaves;
 mod opened;
 mod pool;
 mod readers;
+mod room;
 mod roots;
 mod settle;
 mod snapshots;
@@ -49,5 +51,6 @@ mod version;
 mod volume;
 
 pub use pool::RbdPool;
+pub use room::RbdRoom;
 pub use settle::ClusterClient;
 pub use state::RbdEngine;

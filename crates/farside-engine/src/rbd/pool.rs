@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::ceph::{Connection, Failed, Pool};
+use super::room::Told;
 use crate::EngineError;
 
 /// Where a pool's images are, and as whom they are reached.
@@ -40,6 +41,7 @@ pub(super) struct OpenPool {
     pub(super) options: RbdPool,
     pub(super) fsid: String,
     pub(super) ceph: Arc<Pool>,
+    pub(super) room: Told,
 }
 
 /// Connects to the cluster of a pool, and opens it.
@@ -63,5 +65,5 @@ pub(super) fn open(name: &str, options: RbdPool) -> Result<OpenPool, EngineError
         if namespace.is_empty() { String::new() } else { format!(", or its namespace {namespace},") };
     let ceph = opened
         .map_err(|failed| cannot(&format!("Ceph's pool {rbd_pool}{within} cannot be opened"), failed))?;
-    Ok(OpenPool { name: name.into(), options, fsid, ceph: Arc::new(ceph) })
+    Ok(OpenPool { name: name.into(), options, fsid, ceph: Arc::new(ceph), room: Told::default() })
 }

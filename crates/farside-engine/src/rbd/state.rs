@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU8;
 
 use parking_lot::{Mutex, RwLock};
 
@@ -30,6 +31,8 @@ pub(super) struct Inner {
     pub(super) steps: Steps,
     /// Whose client this is.
     pub(super) site: String,
+    /// What transfers leave free of each pool.
+    pub(super) host_reserve_percent: AtomicU8,
 }
 
 impl Default for RbdEngine {
@@ -54,6 +57,7 @@ impl RbdEngine {
             lately: Lately::default(),
             steps: Steps::default(),
             site: site.to_owned(),
+            host_reserve_percent: AtomicU8::new(0),
         };
         RbdEngine { inner: Arc::new(inner) }
     }

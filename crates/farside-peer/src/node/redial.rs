@@ -65,6 +65,8 @@ impl Inner {
     ) {
         let mut backoff = Backoff::new();
         let mut told = None;
+        // Where another daemon of the peer's site was found: it goes before the others once.
+        let mut found = None;
         // Of the two sites of a pairing the one that joined dials. This one would come before it is known there, and both logs would
         // say that the other is a stranger.
         if self.clock.now().seconds_since(record.added_at).abs() < JUST_PAIRED_SECONDS {
@@ -76,13 +78,17 @@ impl Inner {
         }
         // Ends with the peer's entry, which holds the sender.
         while state.wait_for(|s| !s.connected).await.is_ok() {
-            match self.dial(record, reach).await {
+            match self.dial(record, reach, found.take()).await {
                 Ok(session) => {
                     let since = Instant::now();
                     session.lost_token().cancelled().await;
                     if since.elapsed() >= SESSION_PROVEN_AFTER {
                         backoff = Backoff::new();
                         told = None;
+                    }
+                    found = session.answers_elsewhere();
+                    if found.is_some() {
+                        continue;
                     }
                 }
                 // The peer's own session is there or about to be.
@@ -111,11 +117,12 @@ impl Inner {
     }
 
     /// Makes a session over the first path that brings one. Each is dialled [`DIAL_NEXT_PATH_AFTER`] after the one before, or as
-    /// soon as that has failed: a path that swallows everything holds up the others no longer than that.
+    /// soon as that has failed: a path that swallows everything holds up the others no longer than that. `first` goes before all.
     async fn dial(
         self: &Arc<Self>,
         record: &PeerRecord,
         (reach, packets): &(watch::Receiver<Reach>, Arc<PacketLimits>),
+        first: Option<PathSpec>,
     ) -> Result<Arc<Session>, SessionError> {
         let reach = reach.borrow().clone();
         let mut failed = SessionError::Unreachable {
@@ -123,6 +130,11 @@ impl Inner {
             reason: "this site knows no address of it".to_owned(),
         };
         let mut untried = VecDeque::from(dialled_at(&reach));
+        if let Some(first) = first {
+            // One that hangs still takes connections, and would be waited for.
+            untried.retain(|path| *path != first);
+            untried.push_front(first);
+        }
         let mut connecting = JoinSet::new();
         let mut next_at = Instant::now();
         loop {

@@ -12,6 +12,7 @@ mod calls;
 mod clocks;
 mod context;
 mod control_stream;
+mod elsewhere;
 mod entry;
 mod holds;
 mod lane_table;

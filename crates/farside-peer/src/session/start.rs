@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 use super::bundles::carry;
 use super::context::{SessionContext, SessionInfo};
 use super::control_stream::{read_frames, watch_for_silence, write_frames};
+use super::elsewhere::watch_elsewhere;
 use super::entry::CONTROL;
 use super::lane_table::Lanes;
 use super::lanes::{expire_idle_lanes, follow_reach, give, lane, pace_lanes};
@@ -47,6 +48,8 @@ impl Session {
         tasks.spawn(watch_packets(Arc::clone(&session)));
         if session.info.dialled.is_none() {
             tasks.spawn(await_attach_on_returned(Arc::clone(&session), returned_lanes));
+        } else {
+            tasks.spawn(watch_elsewhere(Arc::clone(&session)));
         }
         session
     }

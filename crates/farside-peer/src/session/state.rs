@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use farside_link::limits::KEEPALIVE_MAX;
-use farside_link::{SocketOptions, SocketStats, WireCounters};
+use farside_link::{PathSpec, SocketOptions, SocketStats, WireCounters};
 use farside_platform::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
@@ -62,6 +62,8 @@ pub(crate) struct Session {
     pub(super) keepalive_changed: Notify,
     pub(super) lost: CancellationToken,
     pub(super) lost_because: OnceLock<String>,
+    /// Where another daemon of the peer's site was found when this one was silent.
+    pub(super) answers_elsewhere: OnceLock<PathSpec>,
 }
 
 impl Session {
@@ -100,6 +102,7 @@ impl Session {
             keepalive_changed: Notify::new(),
             lost: CancellationToken::new(),
             lost_because: OnceLock::new(),
+            answers_elsewhere: OnceLock::new(),
         }
     }
 
@@ -111,6 +114,11 @@ impl Session {
             self.waiting.lock().clear();
             self.lanes.close_data(reason);
         }
+    }
+
+    /// Where the peer is to be dialled first, now that this session is lost.
+    pub(crate) fn answers_elsewhere(&self) -> Option<PathSpec> {
+        self.answers_elsewhere.get().cloned()
     }
 
     /// The peer behaves as if this session were gone: find out soon.

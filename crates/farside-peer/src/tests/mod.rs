@@ -3,6 +3,7 @@
 mod admission;
 mod calls;
 mod connection_flood;
+mod elsewhere;
 mod ends;
 mod hellos;
 mod links;

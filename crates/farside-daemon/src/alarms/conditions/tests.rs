@@ -2,6 +2,7 @@ use super::*;
 
 const LIMITS: Limits = Limits {
     peer_gone_after: Duration::from_secs(300),
+    daemon_gone_after: Duration::from_secs(300),
     no_progress_after: Duration::from_secs(900),
     failing_transfers: 3,
 };
@@ -273,6 +274,7 @@ fn pools_are_nearly_full_full_or_ill() {
             warning: Some("97 % of it are taken".into()),
             error: error.map(str::to_owned),
             advice: None,
+            is_clustered: false,
         };
         let pools = vec![PoolSeen { name: "tank".into(), known: Some(known) }];
         kinds(Conditions::default().look(Duration::ZERO, &Seen { pools, ..Seen::default() }, &LIMITS))
@@ -285,6 +287,52 @@ fn pools_are_nearly_full_full_or_ill() {
     let opening = Seen { pools: vec![PoolSeen { name: "tank".into(), known: None }], ..Seen::default() };
     let found = kinds(Conditions::default().look(Duration::ZERO, &opening, &LIMITS));
     assert_eq!(found, (vec![], OF_POOLS.to_vec()));
+}
+
+#[test]
+fn what_helps_a_pool_of_ceph_is_no_growth_of_its_own() {
+    let known = PoolKnown {
+        room: Some(PoolRoom::Full),
+        warning: Some("0.0 GiB are left".into()),
+        error: None,
+        advice: None,
+        is_clustered: true,
+    };
+    let seen = Seen {
+        pools: vec![PoolSeen { name: "ceph".into(), known: Some(known) }],
+        mirrors: vec![MirrorSeen {
+            name: "ceph/v".into(),
+            driven: Some(DrivenSeen { no_room: Some("s1 brings 90 MiB".into()), ..mirror() }),
+        }],
+        ..Seen::default()
+    };
+    let found = Conditions::default().look(Duration::ZERO, &seen, &LIMITS);
+    for kind in [Kind::NoRoom, Kind::PoolNearlyFull, Kind::PoolFull] {
+        let told = found.iter().find(|finding| finding.kind == kind).expect("it is told");
+        let Verdict::Holds { hint, .. } = &told.verdict else { panic!("{told:?}") };
+        assert!(hint.contains("set-quota") && !hint.contains("pool grow"), "{hint}");
+    }
+}
+
+#[test]
+fn a_daemon_is_told_of_when_it_has_been_gone_for_minutes() {
+    let mut conditions = Conditions::default();
+    let mut at = |now: u64, daemons: DaemonsSeen| {
+        let seen = Seen { daemons, ..Seen::default() };
+        kinds(conditions.look(Duration::from_secs(now), &seen, &LIMITS))
+    };
+    let gone = |names: &[&str]| DaemonsSeen::Known { gone: names.iter().map(ToString::to_string).collect() };
+    let unsure = || (vec![], vec![Kind::DaemonGone]);
+    // One that begins to lead does not know yet, and takes nothing back that another has raised.
+    assert_eq!(at(0, DaemonsSeen::Unknown { raised: vec!["n2".into()] }), unsure());
+    assert_eq!(at(0, DaemonsSeen::Unknown { raised: vec![] }), (vec![], vec![]));
+    assert_eq!(at(1, gone(&["n2"])), unsure());
+    assert_eq!(at(300, gone(&["n2"])), unsure());
+    assert_eq!(at(301, gone(&["n2"])), (vec![Kind::DaemonGone], vec![]));
+    assert_eq!(at(302, gone(&["n2", "n3"])), (vec![Kind::DaemonGone], vec![Kind::DaemonGone]));
+    assert_eq!(at(303, gone(&[])), (vec![], vec![]), "back, or removed");
+    assert_eq!(at(304, gone(&["n2"])), unsure(), "it counts anew");
+    assert_eq!(at(305, DaemonsSeen::None), (vec![], vec![]));
 }
 
 #[test]

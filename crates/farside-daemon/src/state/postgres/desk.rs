@@ -14,6 +14,7 @@ use super::connections::LOCK;
 use super::schema::{SCHEMA, migrations, schema_of};
 use crate::daemons::lease::{Decision, HOLDS, Membership, Seen, decide};
 use crate::state::address::ServerAddress;
+use crate::state::audit::AuditRow;
 use crate::state::error::StateError;
 use crate::state::lead::{Lead, connections_of};
 
@@ -542,6 +543,57 @@ impl Desk {
             .bind(id)
             .bind(sealed)
             .bind(holds.as_millis() as i64)
+            .execute(connection)
+            .await
+            .map(drop)
+        })
+        .await
+    }
+
+    /// Invitations that can still be used: what each is called, and when it ends, nanoseconds since 1970 by the database's clock.
+    pub(crate) async fn invitations(&mut self) -> Result<Vec<(String, i64)>, StateError> {
+        self.with(async |connection| {
+            let rows = sqlx::query(concat!(
+                "SELECT left(id, 8) AS id, ",
+                nanoseconds!("expires_at"),
+                " AS ends_at FROM daemon_invitations WHERE expires_at > clock_timestamp() ORDER BY expires_at"
+            ))
+            .fetch_all(connection)
+            .await?;
+            rows.into_iter().map(|row| Ok((row.try_get("id")?, row.try_get("ends_at")?))).collect()
+        })
+        .await
+    }
+
+    /// Takes one back. Answers when it would have ended; none: there is no such invitation.
+    pub(crate) async fn cancel_invitation(&mut self, called: &str) -> Result<Option<i64>, StateError> {
+        self.with(async |connection| {
+            sqlx::query_scalar(concat!(
+                "DELETE FROM daemon_invitations WHERE left(id, 8) = $1 AND expires_at > clock_timestamp() RETURNING ",
+                nanoseconds!("expires_at")
+            ))
+            .bind(called)
+            .fetch_optional(connection)
+            .await
+        })
+        .await
+    }
+
+    /// Keeps a change in the site's audit log that was made without the daemon that leads, at this moment by the database's clock.
+    pub(crate) async fn note_audit(&mut self, row: &AuditRow) -> Result<(), StateError> {
+        self.with(async |connection| {
+            sqlx::query(concat!(
+                "INSERT INTO audit (at, who, role, origin, method, path, outcome, message, duration) VALUES (",
+                nanoseconds!("clock_timestamp()"),
+                ", $1, $2, $3, $4, $5, $6, $7, 0)"
+            ))
+            .bind(&row.who)
+            .bind(&row.role)
+            .bind(&row.origin)
+            .bind(&row.method)
+            .bind(&row.path)
+            .bind(&row.outcome)
+            .bind(&row.message)
             .execute(connection)
             .await
             .map(drop)

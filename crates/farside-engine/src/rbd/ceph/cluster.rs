@@ -127,6 +127,43 @@ impl Connection {
         Ok(())
     }
 
+    /// What the monitors answer to a command, which is JSON, as `ceph` sends them.
+    pub(crate) fn ask_monitors(&self, command: &str) -> Result<Vec<u8>, Failed> {
+        let command = text("rados_mon_command", command)?;
+        let mut commands = [command.as_ptr()];
+        let (mut answer, mut answer_bytes): (*mut c_char, usize) = (ptr::null_mut(), 0);
+        let (mut words, mut words_bytes): (*mut c_char, usize) = (ptr::null_mut(), 0);
+        // SAFETY: the command ends with zero and lives through the call; where it writes addresses and lengths, these live here.
+        #[allow(unsafe_code, reason = "a call of librados")]
+        let asked = unsafe {
+            (self.rados.rados_mon_command)(
+                self.client,
+                commands.as_mut_ptr(),
+                commands.len(),
+                ptr::null(),
+                0,
+                &mut answer,
+                &mut answer_bytes,
+                &mut words,
+                &mut words_bytes,
+            )
+        };
+        let mut told = Vec::new();
+        // SAFETY: whatever came of it, an address that was written is of so many bytes, and this function's to give back.
+        #[allow(unsafe_code, reason = "what librados wrote is read and given back")]
+        unsafe {
+            if !answer.is_null() {
+                told.extend_from_slice(std::slice::from_raw_parts(answer.cast::<u8>(), answer_bytes));
+                (self.rados.rados_buffer_free)(answer);
+            }
+            if !words.is_null() {
+                (self.rados.rados_buffer_free)(words);
+            }
+        }
+        check("rados_mon_command", asked)?;
+        Ok(told)
+    }
+
     /// The cluster's identity.
     pub(crate) fn fsid(&self) -> Result<String, Failed> {
         let mut buffer = [0_u8; 64];

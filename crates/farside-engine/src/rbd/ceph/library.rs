@@ -94,6 +94,9 @@ library! {
         fn rados_getaddrs(Handle, *mut *mut c_char) -> c_int;
         fn rados_buffer_free(*mut c_char);
         fn rados_blocklist_add(Handle, *mut c_char, u32) -> c_int;
+        fn rados_mon_command(
+            Handle, *mut *const c_char, usize, *const c_char, usize, *mut *mut c_char, *mut usize, *mut *mut c_char, *mut usize
+        ) -> c_int;
         fn rados_ioctx_create(Handle, *const c_char, *mut Handle) -> c_int;
         fn rados_ioctx_destroy(Handle);
         fn rados_ioctx_set_namespace(Handle, *const c_char);

@@ -1,0 +1,159 @@
+//! The room of a pool of Ceph, as its monitors tell it (`ceph df detail`): what `profile rbd` may ask.
+//!
+//! `stored` is what clients have written, before copies; `max_avail` is what they may still write, before copies, until the first OSD is
+//! full. A quota of the pool may leave less. A namespace has the room of its pool. The cluster counts every few seconds: what was written
+//! or deleted just now is in it a little later, and what was deleted when its OSDs have trimmed it.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use serde::Deserialize;
+
+use super::errors::explained;
+use super::state::RbdEngine;
+use crate::{EngineError, StagingRoom};
+
+/// What the cluster has told is believed for so long by who begins a transfer. It counts anew about as often itself.
+const FRESH_FOR: Duration = Duration::from_secs(5);
+/// And shown for so long: longer than a look every ten seconds, the last of which the cluster took its full time not to answer.
+const SHOWN_FOR: Duration = Duration::from_secs(60);
+/// What monitors are asked.
+const COMMAND: &str = r#"{"prefix": "df", "detail": "detail", "format": "json"}"#;
+
+/// The room of a pool, bytes, each as hosts see them: before copies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RbdRoom {
+    /// Written, by everybody who uses the pool.
+    pub used_bytes: u64,
+    /// May still be written.
+    pub free_bytes: u64,
+}
+
+impl RbdRoom {
+    /// Both.
+    pub fn size_bytes(&self) -> u64 {
+        self.used_bytes.saturating_add(self.free_bytes)
+    }
+}
+
+/// What a pool's cluster told last.
+#[derive(Default)]
+pub(super) struct Told {
+    last: Mutex<Option<(Instant, RbdRoom)>>,
+    /// One asks at a time.
+    asking: Mutex<()>,
+}
+
+impl Told {
+    fn within(&self, limit: Duration) -> Option<RbdRoom> {
+        self.last.lock().filter(|(at, _)| at.elapsed() < limit).map(|(_, room)| room)
+    }
+}
+
+impl RbdEngine {
+    /// Asks the cluster of a pool for its room: a round trip, or until its time-out.
+    ///
+    /// # Errors
+    /// The pool is not there, or its cluster does not answer, or does not say.
+    pub fn ask_room(&self, pool: &str) -> Result<RbdRoom, EngineError> {
+        let pool = self.pool(pool)?;
+        let _turn = pool.room.asking.lock();
+        let what = format!("the room of pool {}", pool.name);
+        let told = pool.ceph.connection.ask_monitors(COMMAND);
+        let told = told.map_err(|failed| explained(&pool, &what, failed, 0))?;
+        let room = read(&told, &pool.options.rbd_pool).ok_or_else(|| {
+            EngineError::Io(format!(
+                "{what}: the cluster's monitors do not say it of Ceph's pool {}. What is published is safe. What they say: ceph df detail",
+                pool.options.rbd_pool
+            ))
+        })?;
+        *pool.room.last.lock() = Some((Instant::now(), room));
+        Ok(room)
+    }
+
+    /// The room of a pool as its cluster told it within the last minute. Nobody is asked.
+    pub fn room(&self, pool: &str) -> Option<RbdRoom> {
+        self.pool(pool).ok()?.room.within(SHOWN_FOR)
+    }
+
+    /// Has transfers leave so many percent of each pool free for hosts.
+    pub fn set_host_reserve(&self, percent: u8) {
+        self.inner.host_reserve_percent.store(percent.min(100), Ordering::Relaxed);
+    }
+
+    /// What transfers may still bring into a pool. None if its cluster does not say: they begin and see.
+    pub(super) fn room_for_transfers(&self, pool: &str) -> Result<Option<StagingRoom>, EngineError> {
+        let known = self.pool(pool)?.room.within(FRESH_FOR);
+        let Some(room) = known.or_else(|| self.ask_room(pool).ok()) else { return Ok(None) };
+        let percent = self.inner.host_reserve_percent.load(Ordering::Relaxed);
+        Ok(Some(for_transfers(room, percent)))
+    }
+}
+
+fn for_transfers(room: RbdRoom, host_reserve_percent: u8) -> StagingRoom {
+    let reserve_bytes = room.size_bytes() / 100 * u64::from(host_reserve_percent);
+    StagingRoom {
+        room_bytes: room.free_bytes.saturating_sub(reserve_bytes),
+        reserve_bytes,
+        quota_bytes: None,
+    }
+}
+
+#[derive(Deserialize)]
+struct Df {
+    pools: Vec<DfPool>,
+}
+
+#[derive(Deserialize)]
+struct DfPool {
+    name: String,
+    stats: DfStats,
+}
+
+#[derive(Deserialize)]
+struct DfStats {
+    stored: u64,
+    max_avail: u64,
+    /// 0 for none.
+    #[serde(default)]
+    quota_bytes: u64,
+}
+
+/// What `df detail` says of a pool. Nothing if it does not name it, and of a cluster that has no OSD that it could count.
+fn read(told: &[u8], pool: &str) -> Option<RbdRoom> {
+    let df: Df = serde_json::from_slice(told).ok()?;
+    let DfStats { stored, max_avail, quota_bytes } = df.pools.into_iter().find(|of| of.name == pool)?.stats;
+    let by_quota = if quota_bytes == 0 { u64::MAX } else { quota_bytes.saturating_sub(stored) };
+    let room = RbdRoom { used_bytes: stored, free_bytes: max_avail.min(by_quota) };
+    (room.size_bytes() > 0).then_some(room)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_monitors_say_is_read() {
+        let told = br#"{"stats": {"total_bytes": 9, "num_osds": 1}, "pools": [
+            {"name": "other", "id": 1, "stats": {"stored": 1, "max_avail": 2}},
+            {"name": "volumes", "id": 2, "stats": {"stored": 300, "objects": 3, "max_avail": 700, "quota_bytes": 0}},
+            {"name": "small", "id": 3, "stats": {"stored": 300, "max_avail": 700, "quota_bytes": 400}},
+            {"name": "over", "id": 4, "stats": {"stored": 300, "max_avail": 700, "quota_bytes": 200}},
+            {"name": "none", "id": 5, "stats": {"stored": 0, "max_avail": 0}}]}"#;
+        let free = |pool: &str| read(told, pool).map(|room| (room.used_bytes, room.free_bytes));
+        assert_eq!(free("other"), Some((1, 2)));
+        assert_eq!(free("volumes"), Some((300, 700)));
+        assert_eq!(free("small"), Some((300, 100)), "its quota ends first");
+        assert_eq!(free("over"), Some((300, 0)));
+        assert_eq!((free("none"), free("absent"), read(b"not JSON", "volumes")), (None, None, None));
+    }
+
+    #[test]
+    fn transfers_leave_room_for_hosts() {
+        let room = |free_bytes| for_transfers(RbdRoom { used_bytes: 1000 - free_bytes, free_bytes }, 5);
+        assert_eq!((room(400).room_bytes, room(400).reserve_bytes), (350, 50));
+        assert_eq!(room(50).room_bytes, 0);
+        assert_eq!(room(0).room_bytes, 0);
+    }
+}
