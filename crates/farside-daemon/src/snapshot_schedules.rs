@@ -27,7 +27,7 @@ use uuid::Uuid;
 
 use self::document::{Entry, Frozen, Kept, Other};
 use self::hooks::{Hook, Hooks};
-use self::taking::{Taken, count, leave, leave_all, look, rotate, take_now};
+use self::taking::{Taken, count, leave, leave_all, look, rotate, take_now, would_let_go};
 use self::turns::{Turn, Turns};
 use crate::blocking::Blocking;
 use crate::commands::end_left;
@@ -420,6 +420,27 @@ impl SnapshotSchedules {
             return self.points.lock().get(&entry.kept.volume).copied();
         }
         count(&*self.pools.engine(), entry).ok()
+    }
+
+    /// Which points a timetable would let go with another retention, or with its own: each `POOL/VOL@SNAPSHOT` with its moment, those
+    /// of a volume oldest first. And how many it has.
+    pub(crate) fn would_let_go(
+        &self,
+        volume: Uuid,
+        retention: Option<&Retention>,
+    ) -> (Vec<(String, Timestamp)>, usize) {
+        let Some(entry) = self.entries.lock().get(&volume).cloned() else { return (Vec::new(), 0) };
+        let engine = self.pools.engine();
+        let retention = retention.unwrap_or(&entry.retention);
+        let (mut gone, mut count) = (Vec::new(), 0);
+        for (volume, last) in entry.volumes().zip(entry.names()) {
+            let found = would_let_go(&*engine, &entry, (volume, &last), retention);
+            let Ok((of_volume, points)) = found else { continue };
+            gone.extend(of_volume);
+            count += points;
+        }
+        gone.sort_by_key(|(_, at)| *at);
+        (gone, count)
     }
 
     /// By which volume a timetable is known that has this one.

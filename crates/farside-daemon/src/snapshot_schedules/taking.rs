@@ -2,7 +2,7 @@
 
 use farside_api::{ErrorBody, ErrorCode};
 use farside_engine::{Engine, EngineError, SnapshotInfo, SnapshotOwner, SnapshotSpec, VolumeName};
-use farside_mirror::retention::{KeptPoint, to_go};
+use farside_mirror::retention::{KeptPoint, Retention, to_go};
 use farside_platform::Timestamp;
 use farside_transfer::bases::kept_of;
 use uuid::Uuid;
@@ -167,6 +167,31 @@ pub(super) fn rotate(pools: &Pools, entry: &Entry) -> Result<(usize, u64), Engin
     Ok((gone, points))
 }
 
+/// Only a timetable keeps it.
+fn is_free(snapshot: &SnapshotInfo, keeper: Uuid) -> bool {
+    !snapshot.held && snapshot.pinned_by == [keeper]
+}
+
+/// Which points of a volume another retention would let go, oldest first: each `POOL/VOL@SNAPSHOT` with its moment. And how many points it has.
+pub(super) fn would_let_go(
+    engine: &dyn Engine,
+    entry: &Entry,
+    (volume, last): (Uuid, &str),
+    retention: &Retention,
+) -> Result<(Vec<(String, Timestamp)>, usize), EngineError> {
+    let Some(name) = name_of(engine, &entry.pool, volume, last)? else { return Ok((Vec::new(), 0)) };
+    let mut kept = kept(engine, &name, volume)?;
+    kept.sort_by_key(|s| s.sequence);
+    let due = to_go(&kept.iter().map(point).collect::<Vec<_>>(), retention);
+    let goes = |s: &&SnapshotInfo| due.contains(&s.uuid) && is_free(s, kept_of(volume));
+    let gone = kept.iter().filter(goes).map(|s| (format!("{name}@{}", s.name), s.created_at)).collect();
+    Ok((gone, kept.len()))
+}
+
+fn point(snapshot: &SnapshotInfo) -> KeptPoint {
+    KeptPoint { snapshot: snapshot.uuid, at: snapshot.created_at, noted_at: snapshot.created_at }
+}
+
 fn rotate_one(
     engine: &dyn Engine,
     name: &VolumeName,
@@ -176,13 +201,11 @@ fn rotate_one(
     let keeper = kept_of(volume);
     let mut kept = kept(engine, name, volume)?;
     kept.sort_by_key(|s| s.sequence);
-    let point = |s: &SnapshotInfo| KeptPoint { snapshot: s.uuid, at: s.created_at, noted_at: s.created_at };
     let points: Vec<KeptPoint> = kept.iter().map(point).collect();
     let mut gone = 0;
     for uuid in to_go(&points, &entry.retention) {
         // Held, or a transfer needs it: the next time.
-        let is_free = |s: &&SnapshotInfo| s.uuid == uuid && !s.held && s.pinned_by == [keeper];
-        if kept.iter().find(is_free).is_none() {
+        if !kept.iter().any(|s| s.uuid == uuid && is_free(s, keeper)) {
             continue;
         }
         engine.unpin(name, uuid, keeper)?;
