@@ -476,8 +476,12 @@ mod tests {
     #[test]
     fn what_was_broken_off_before_its_first_copy_is_not_sent_to_a_resync_first() {
         for (initialized, first) in [(false, "farside mirror delete"), (true, "farside mirror resync")] {
-            let state =
-                RelationshipState { initialized, quiesced: false, resync_pending: false, work: Work::BrokenOff };
+            let state = RelationshipState {
+                initialized,
+                quiesced: false,
+                resync_pending: false,
+                work: Work::BrokenOff,
+            };
             let said = state.step(Event::AskUpdate).unwrap_err().to_string();
             let named = said.match_indices("farside mirror").next().map(|(at, _)| &said[at..]);
             assert!(named.is_some_and(|named| named.starts_with(first)), "{said}");

@@ -173,9 +173,10 @@ pub trait BlockDevice: Send + Sync + 'static {
         let _ = (offset, bytes);
         Ok(())
     }
-    /// Takes a small reserve from what lies below, if that has so many times as much left.
-    fn keep_reserve(&self, share: u64) {
-        let _ = share;
+    /// Takes a small reserve from what lies below, if that has plenty left. One that `may_be_there` from an earlier opening is kept in
+    /// any case.
+    fn keep_reserve(&self, may_be_there: bool) {
+        let _ = may_be_there;
     }
     /// Gives the reserve back to what lies below, for what is about to be written; whether there was one.
     fn use_reserve(&self) -> bool {
@@ -461,9 +462,9 @@ impl BlockDevice for FileDevice {
             .map_err(|source| self.io_error("taking room", offset, bytes as usize, source))
     }
 
-    fn keep_reserve(&self, share: u64) {
+    fn keep_reserve(&self, may_be_there: bool) {
         if !self.is_block_device {
-            self.reserve.keep(&self.file, share);
+            self.reserve.keep(&self.file, may_be_there);
         }
     }
 

@@ -13,6 +13,8 @@ use rustix::io::Errno;
 /// The part of a file that its reserve has, and the most that it takes.
 const RESERVE_SHARE: u64 = 16;
 const RESERVE_BYTES_MAX: u64 = 16 << 20;
+/// So many times as much has to be left once it is taken.
+const PLENTY: u64 = 4;
 
 /// Whether a file has a reserve. The lock is held while the file's length is set.
 #[derive(Debug, Default)]
@@ -25,6 +27,10 @@ pub(crate) fn room_below(file: &File) -> Option<u64> {
     if metadata.blocks().saturating_mul(512) >= metadata.len() + reserve_bytes(metadata.len()) {
         return None;
     }
+    left_below(file)
+}
+
+fn left_below(file: &File) -> Option<u64> {
     let found = rustix::fs::fstatvfs(file).ok()?;
     found.f_bavail.checked_mul(found.f_frsize)
 }
@@ -44,9 +50,17 @@ fn reserve_bytes(length: u64) -> u64 {
     (length / RESERVE_SHARE).min(RESERVE_BYTES_MAX)
 }
 
+/// Gives back what lies behind the end: some file systems do by the one, some by the other.
+fn release(file: &File, length: u64) -> bool {
+    let punched = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    let is_punched = rustix::fs::fallocate(file, punched, length, reserve_bytes(length)).is_ok();
+    file.set_len(length).is_ok() || is_punched
+}
+
 impl Reserve {
-    /// Takes the reserve, if the file system has `share` times as much left. All of it or none.
-    pub(crate) fn keep(&self, file: &File, share: u64) {
+    /// Takes the reserve, if the file system then still has several times as much left: all of it or none. One that `may_be_there`
+    /// from an earlier opening of the file is kept however little there is.
+    pub(crate) fn keep(&self, file: &File, may_be_there: bool) {
         let mut is_there = self.0.lock();
         if *is_there {
             return;
@@ -55,17 +69,19 @@ impl Reserve {
             return;
         };
         let wanted = reserve_bytes(length);
-        let left =
-            || rustix::fs::fstatvfs(file).ok().and_then(|found| found.f_bavail.checked_mul(found.f_frsize));
-        if wanted == 0 || (share > 0 && left().is_none_or(|left| left < wanted.saturating_mul(share))) {
+        let left = || left_below(file);
+        let Some(before) = left().filter(|_| wanted > 0) else { return };
+        let has_plenty = before / (PLENTY + 1) >= wanted;
+        if !has_plenty && !may_be_there {
             return;
         }
-        match rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, length, wanted) {
-            Ok(()) => *is_there = true,
-            // It may have got a part.
-            Err(_) => {
-                let _ = file.set_len(length);
-            }
+        let is_taken = rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, length, wanted).is_ok();
+        // What costs next to nothing was there.
+        let was_there = || left().is_some_and(|after| after + wanted / 2 > before);
+        if is_taken && (has_plenty || was_there()) {
+            *is_there = true;
+        } else {
+            release(file, length);
         }
     }
 
@@ -75,11 +91,7 @@ impl Reserve {
         if !std::mem::take(&mut *is_there) {
             return false;
         }
-        let Ok(length) = file.metadata().map(|metadata| metadata.len()) else { return false };
-        // Some file systems give back by the one what lies behind the end, some by the other.
-        let punched = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        let is_punched = rustix::fs::fallocate(file, punched, length, reserve_bytes(length)).is_ok();
-        file.set_len(length).is_ok() || is_punched
+        file.metadata().is_ok_and(|metadata| release(file, metadata.len()))
     }
 }
 
@@ -100,23 +112,24 @@ mod tests {
         let reserve = Reserve::default();
         assert!(!reserve.give_back(&file), "there is none");
         let before = taken();
-        reserve.keep(&file, 0);
+        reserve.keep(&file, false);
         let with = taken();
         if with == before {
             eprintln!("*** SKIP: this file system takes no room before it is needed");
             return;
         }
         assert!(with >= before + (LENGTH / RESERVE_SHARE), "{before} {with}");
-        reserve.keep(&file, 0);
+        reserve.keep(&file, true);
         assert_eq!(taken(), with, "once is enough");
+        let next = Reserve::default();
+        next.keep(&file, true);
+        assert_eq!(taken(), with, "it is found by the next");
         assert!(reserve.give_back(&file) && !reserve.give_back(&file));
         assert!(taken() <= before + (1 << 20), "{before} {}", taken());
         assert_eq!(file.metadata().unwrap().len(), LENGTH);
         let mut end = [0; 6];
         file.read_exact_at(&mut end, LENGTH - 6).unwrap();
         assert_eq!(&end, b"before");
-        reserve.keep(&file, u64::MAX);
-        assert!(!reserve.give_back(&file), "no file system has as much left");
     }
 
     #[test]

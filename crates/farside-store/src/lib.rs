@@ -95,7 +95,7 @@ pub use limits::{Autogrow, VolumeFill, VolumeLimits};
 pub use origin::Origin;
 pub use pool::{Counters, Pool, PoolOptions};
 pub use recovery::{identity, occupants};
-pub use room_below::{LacksRoomBelow, RESERVE_AGAIN};
+pub use room_below::LacksRoomBelow;
 pub use scrub::{
     DamageKind, SCRUB_DAMAGE_MAX, Scrub, ScrubDamage, ScrubFindings, ScrubPosition, SecondCopies,
 };

@@ -18,8 +18,6 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 /// With so many times as much left as a point needs, and this beside it, nobody looks closer.
 const PLENTY: u64 = 4;
 const PLENTY_BYTES: u64 = 64 << 20;
-/// A reserve that was used is taken again once so many times as much is left below ([`farside_platform::BlockDevice::keep_reserve`]).
-pub const RESERVE_AGAIN: u64 = 4;
 /// What the pool needs at least before it is worth opening it again: a point, and some writes.
 const USEFUL_BYTES: u64 = 4 << 20;
 
@@ -115,7 +113,7 @@ impl Pool {
         if let Err(error) = self.device.take_room(offset, bytes) {
             tracing::warn!(pool = %self.id(), "the journal has not all of its room on the file system: {error}");
         }
-        self.device.keep_reserve(0);
+        self.device.keep_reserve(true);
     }
 
     /// The point that an opening makes. Where it `must` be there before anything changes, the pool is read-only without it.

@@ -142,7 +142,10 @@ fn a_pool_whose_file_is_gone_is_not_said_to_leave_one() {
     let there = forget_pool("q", "/srv/q.pool", false, &[]);
     assert!(there.would[0].contains("/srv/q.pool stays as it is"), "{there:?}");
     let gone = forget_pool("q", "/srv/q.pool", true, &["q/v".into()]);
-    assert!(gone.would[0].contains("Nothing is at /srv/q.pool") && !gone.would[0].contains("stays as it is"), "{gone:?}");
+    assert!(
+        gone.would[0].contains("Nothing is at /srv/q.pool") && !gone.would[0].contains("stays as it is"),
+        "{gone:?}"
+    );
     assert_eq!(gone.lost.len(), 1);
 }
 

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use farside_api::{ErrorBody, ErrorCode, PoolFileSystem};
 use farside_platform::{BlockDevice, Found, free_bytes_at};
-use farside_store::RESERVE_AGAIN;
 
 use super::away::{Away, away};
 use super::capacity::LOOK_AT_ROOM_EVERY;
@@ -57,7 +56,7 @@ impl Pools {
                 if let Some(device) = device.upgrade() {
                     match found.and_then(|found| device.compared_with(&found)) {
                         Ok(at_path) => {
-                            device.keep_reserve(RESERVE_AGAIN);
+                            device.keep_reserve(false);
                             let away = away(&path, &device, &at_path);
                             of_thread.note_below(below(Path::new(&path)).filter(|_| away.is_none()));
                             of_thread.note(&name, &path, away);

@@ -133,7 +133,8 @@ mod tests {
         let volume: VolumeName = "p/v".parse().unwrap();
         let (clock, relationship) = (ManualClock::new(Timestamp(1_000)), Uuid::from_u128(7));
         engine.create_volume(&volume, 64 * BLOCK_BYTES).unwrap();
-        let write = |stamp: u8| engine.write_as_host(&volume, 0, &vec![stamp; 2 * BLOCK_BYTES as usize]).unwrap();
+        let write =
+            |stamp: u8| engine.write_as_host(&volume, 0, &vec![stamp; 2 * BLOCK_BYTES as usize]).unwrap();
         let snapshot = |name: &str, number: u128, owner: SnapshotOwner| {
             let spec = SnapshotSpec {
                 name: name.into(),
