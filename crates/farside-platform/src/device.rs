@@ -15,6 +15,7 @@ use rustix::fs::{FlockOperation, OFlags};
 use crate::block::{BLOCK_BYTES, BlockBuffer};
 use crate::draft::Draft;
 use crate::page_cache::PageCache;
+use crate::thin::{self, Reserve};
 use crate::{file_system, holders, loop_device, ring};
 
 /// What a device can answer besides success.
@@ -159,6 +160,24 @@ pub trait BlockDevice: Send + Sync + 'static {
             device_bytes => Err(DeviceError::Smaller { device: self.name(), wanted: bytes, device_bytes }),
         }
     }
+    /// Bytes left below the device, if it may lack what its size promises: a file takes its room as it is written.
+    fn room_below(&self) -> Option<u64> {
+        None
+    }
+    /// Has what lies below give room for these bytes now; what is there stays as it is.
+    fn take_room(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
+        let _ = (offset, bytes);
+        Ok(())
+    }
+    /// Takes a small reserve from what lies below, if that has plenty left. One that `may_be_there` from an earlier opening is kept in
+    /// any case.
+    fn keep_reserve(&self, may_be_there: bool) {
+        let _ = may_be_there;
+    }
+    /// Gives the reserve back to what lies below, for what is about to be written; whether there was one.
+    fn use_reserve(&self) -> bool {
+        false
+    }
     /// Makes every write that had finished when this was called survive a power failure.
     fn sync(&self) -> Result<(), DeviceError>;
     /// A name for messages: the path.
@@ -177,6 +196,7 @@ pub struct FileDevice {
     /// Beside direct I/O; none without, and where it cannot be opened.
     page_cache: Option<PageCache>,
     is_block_device: bool,
+    reserve: Reserve,
     /// The file behind a loop device, locked as long as the device is open.
     _backing: Option<File>,
     /// Of a file that is being made, or was made here.
@@ -291,6 +311,7 @@ impl FileDevice {
             uses_ring,
             page_cache,
             is_block_device,
+            reserve: Reserve::default(),
             _backing,
             draft: None,
         })
@@ -405,6 +426,9 @@ impl BlockDevice for FileDevice {
         let found = |source| self.io_error("grow", bytes, 0, source);
         let mut now = whole_blocks(&self.file, self.is_block_device).map_err(found)?;
         if now < bytes && !self.is_block_device {
+            // What was reserved is part of the file from then on.
+            let mut reserve = self.reserve.0.lock();
+            *reserve = false;
             self.file.set_len(bytes).and_then(|()| self.file.sync_all()).map_err(found)?;
             now = bytes;
         }
@@ -413,6 +437,28 @@ impl BlockDevice for FileDevice {
             return Err(DeviceError::Smaller { device: self.name(), wanted: bytes, device_bytes: now });
         }
         Ok(())
+    }
+
+    fn room_below(&self) -> Option<u64> {
+        if self.is_block_device { None } else { thin::room_below(&self.file) }
+    }
+
+    fn take_room(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
+        if self.is_block_device {
+            return Ok(());
+        }
+        thin::take_room(&self.file, offset, bytes)
+            .map_err(|source| self.io_error("taking room", offset, bytes as usize, source))
+    }
+
+    fn keep_reserve(&self, may_be_there: bool) {
+        if !self.is_block_device {
+            self.reserve.keep(&self.file, may_be_there);
+        }
+    }
+
+    fn use_reserve(&self) -> bool {
+        !self.is_block_device && self.reserve.give_back(&self.file)
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {

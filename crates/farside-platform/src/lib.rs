@@ -32,6 +32,7 @@ pub mod random;
 mod ring;
 pub mod simulated_disk;
 pub mod simulated_failures;
+mod thin;
 
 pub use at_path::{AtPath, Found};
 pub use block::{BLOCK_BYTES, Block, BlockBuffer};

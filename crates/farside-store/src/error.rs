@@ -227,6 +227,11 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// Whether the file system below the pool's file is full.
+    pub fn is_full_below(&self) -> bool {
+        matches!(self, StoreError::Device(error) if error.is_full())
+    }
+
     /// Whether what was to be read is known to be lost: bytes that are not those that were written, or the medium's own word.
     /// Any other error of a device may pass, so nothing that lasts may follow from it.
     pub(crate) fn is_proof_of_damage(&self) -> bool {

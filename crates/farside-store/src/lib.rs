@@ -57,6 +57,7 @@ mod reaper;
 mod recovery;
 mod reserved;
 mod ring;
+mod room_below;
 mod scarce;
 mod scattered;
 mod scrub;
@@ -94,6 +95,7 @@ pub use limits::{Autogrow, VolumeFill, VolumeLimits};
 pub use origin::Origin;
 pub use pool::{Counters, Pool, PoolOptions};
 pub use recovery::{identity, occupants};
+pub use room_below::LacksRoomBelow;
 pub use scrub::{
     DamageKind, SCRUB_DAMAGE_MAX, Scrub, ScrubDamage, ScrubFindings, ScrubPosition, SecondCopies,
 };

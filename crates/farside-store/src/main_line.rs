@@ -56,6 +56,9 @@ impl Pool {
         moment: Option<Timestamp>,
         check: impl Fn(&Volume) -> Result<()>,
     ) -> Result<Option<SnapshotStatus>> {
+        if record.as_ref().is_some_and(|record| record.broken_off) {
+            self.make_way();
+        }
         self.release(self.reserve(0, SpaceClass::Metadata)?);
         let rescue_uuid = Uuid::from_bytes(self.options.randomness.uuid_bytes());
         let now = moment.unwrap_or_else(|| self.options.clock.now());

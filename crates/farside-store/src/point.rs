@@ -73,21 +73,25 @@ impl Pool {
         // If the device refuses data now, there is no point, and nothing is in doubt.
         self.write_out()?;
         self.find_room_for_point(system)?;
-        let made = self.try_point(system).map_err(|error| match error {
+        let mut has_begun = false;
+        let made = self.try_point(system, &mut has_begun).map_err(|error| match error {
             // S1 is broken. Nobody may take this for a pool that is merely full.
             StoreError::NoSpace { .. } => {
                 StoreError::Inconsistent(format!("a consistency point found no room: {error}"))
             }
             error => error,
         });
-        self.latch(made)
+        if has_begun { self.latch(made) } else { made }
     }
 
-    fn try_point(&self, system: &mut SystemTrees) -> Result<()> {
+    /// Until it has begun nothing is in doubt.
+    fn try_point(&self, system: &mut SystemTrees, has_begun: &mut bool) -> Result<()> {
         // 1. Capture.
         let mut ring = self.ring.lock();
         let _latch = PanicLatch(self);
         let mut state = self.state.lock();
+        self.take_room_for_point(&mut state)?;
+        *has_begun = true;
         let generation = system.generation + 1;
         state.epoch.0 += 1;
         let epoch = state.epoch;
@@ -223,6 +227,9 @@ impl Pool {
         state.load.installed();
         state.catalog_bytes = bytes.len() as u64;
         state.catalog_growth -= growth;
+        for place in std::mem::take(&mut state.chosen_leaves) {
+            state.allocator.give_back(place, 1);
+        }
         for pair in unused_pairs {
             state.allocator.give_back_pair(pair);
         }
@@ -573,7 +580,8 @@ impl PointWriter<'_> {
         let full = || StoreError::NoSpace { needed_bytes: BLOCK_BYTES as u64, available_bytes: 0 };
         if copies(level) == 1 {
             let mut state = self.pool.state.lock();
-            let place = state.allocator.allocate_leaf().ok_or_else(full)?;
+            let chosen = state.chosen_leaves.pop();
+            let place = chosen.or_else(|| state.allocator.allocate_leaf()).ok_or_else(full)?;
             state.allocator.settle_in_point(place);
             drop(state);
             self.free_map.add(place);

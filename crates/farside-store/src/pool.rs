@@ -127,6 +127,8 @@ pub(crate) struct State {
     pub(crate) promised_leaves: u64,
     /// Pairs set aside for inner nodes that the next point must write.
     pub(crate) dirty_pairs: Vec<Place>,
+    /// Places for leaves of the point under way for which room was taken below; empty while there is plenty.
+    pub(crate) chosen_leaves: Vec<Place>,
     /// Pairs set aside for whoever needs one next, so that taking and giving back is a push and a pop; the last
     /// ones are kept for catalog and free map.
     pub(crate) spare_pairs: Vec<Place>,
@@ -219,6 +221,8 @@ pub struct Pool {
     /// Why the device refused the data that was to be written last; none if it took it. Nothing is in doubt then, but somebody
     /// has to be told.
     pub(crate) refused_write: Mutex<Option<String>>,
+    /// Why no point can be made for want of room below the device, if so. Nothing is in doubt then.
+    pub(crate) refused_point: Mutex<Option<String>>,
     /// One sync at a time: a kernel tells of a lost write once, so whoever hears of it must be heard by all.
     syncing: Mutex<()>,
     pub(crate) stripes: Vec<RwLock<()>>,
@@ -287,6 +291,7 @@ impl Pool {
             durable: AtomicU64::new(0),
             failed: Mutex::new(None),
             refused_write: Mutex::new(None),
+            refused_point: Mutex::new(None),
             syncing: Mutex::new(()),
             stripes: (0..STRIPES).map(|_| RwLock::new(())).collect(),
             seeking_room: AtomicUsize::new(0),
@@ -533,6 +538,7 @@ impl Pool {
         match self.consistency_point() {
             // What the caller asked for is done, and safe in the journal.
             Err(StoreError::NoRoomForPoint { .. }) => Ok(()),
+            Err(error) if error.is_full_below() => Ok(()),
             result => result,
         }
     }
@@ -590,6 +596,8 @@ impl Pool {
         self.wake.stop();
         let closed = self.check_usable().and_then(|()| match self.consistency_point() {
             Err(StoreError::NoRoomForPoint { .. }) => self.flush_only(),
+            // The journal has all that was flushed.
+            Err(error) if error.is_full_below() => self.flush_only().and(Err(error)),
             result => result,
         });
         // Nothing is written here any more, whatever came of it.

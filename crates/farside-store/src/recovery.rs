@@ -104,6 +104,7 @@ impl Pool {
         let (pool, _) =
             Self::start(device, superblock.clone(), superblock, 1, 0, options, nodes, loaded, end)?;
         pool.keep_claim(claim)?;
+        pool.take_room_at_opening();
         // Two points: both slots hold one.
         pool.consistency_point()?;
         pool.consistency_point()?;
@@ -206,6 +207,7 @@ impl Pool {
         let (pool, has_room) =
             Self::start(device, raised, superblock, slot, tail, options, nodes, loaded, end)?;
         pool.keep_claim(claim)?;
+        pool.take_room_at_opening();
         let needs_a_point = !is_newest || kept.is_none() || !has_room;
         // What was taken must not be doubted by the next opening, nor what was dropped be found again, however long this life
         // is idle. If this fails it is latched: what can be read shall be readable. A point that follows does the same.
@@ -224,7 +226,7 @@ impl Pool {
         }
         // The failure is latched: the pool refuses changes and says why. What can be read shall be readable.
         if (needs_a_point || (due && !pool.options.background))
-            && let Err(error) = pool.consistency_point()
+            && let Err(error) = pool.point_of_opening(needs_a_point)
         {
             if matches!(error, StoreError::NoRoomForPoint { .. }) {
                 tracing::error!(pool = %pool.id(), "{error}");
@@ -292,6 +294,7 @@ impl Pool {
             capturing_leaves: 0,
             promised_leaves: 0,
             dirty_pairs,
+            chosen_leaves: Vec::new(),
             spare_pairs: Vec::new(),
             owed_pairs,
             spare_pairs_kept: crate::space::spare_pairs_kept(superblock.pool_blocks),

@@ -171,7 +171,7 @@ impl Pool {
             corrupt_blocks: self.counters.corrupt_blocks.load(Ordering::Relaxed),
             unattributed_bytes_max: state.versions.unattributed_blocks_max.min(self.pool_blocks()) * block,
             failed: self.failure(),
-            refused_write: self.refused_write.lock().clone(),
+            refused_write: self.refused_write.lock().clone().or_else(|| self.refused_point.lock().clone()),
             lacks_room: (state.owed_pairs > 0)
                 .then(|| StoreError::NoRoomForPoint { missing_pairs: state.owed_pairs }.to_string()),
         }

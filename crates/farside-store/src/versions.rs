@@ -652,6 +652,11 @@ impl Versions {
         self.reserving = self.volumes.values().filter(reserves).map(|v| v.id).collect();
     }
 
+    /// What a version owns; see [`Version::owned_blocks`].
+    pub(crate) fn owned_blocks(&self, version: u64) -> u64 {
+        self.versions.get(&version).map_or(0, |found| found.owned_blocks)
+    }
+
     /// A version got `blocks` ownerships.
     pub(crate) fn owns(&mut self, version: u64, blocks: u64) {
         if let Some(found) = self.versions.get_mut(&version) {

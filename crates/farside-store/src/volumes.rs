@@ -453,6 +453,9 @@ impl Pool {
     /// Sets or removes what makes a volume a replica. Refused while somebody has the volume open for writing that
     /// would become read-only.
     pub fn set_replica(&self, volume: &str, replica: Option<ReplicaStatus>) -> Result<()> {
+        if replica.as_ref().is_some_and(|replica| replica.broken_off) {
+            self.make_way();
+        }
         self.change(|state| {
             let found = find_volume(state, volume)?;
             let becomes_read_only = replica.as_ref().is_some_and(|r| !r.broken_off)
@@ -485,6 +488,14 @@ impl Pool {
             Err(StoreError::NotFound(_)) => Ok(false),
             ended => ended.map(|()| true),
         }
+    }
+
+    /// Bytes of data that are a snapshot's own: no older version of the volume has them. Of these its deletion frees what neither a
+    /// newer version, a clone nor another owner of the same block uses.
+    pub fn snapshot_owned_bytes(&self, volume: &str, uuid: Uuid) -> Result<u64> {
+        let state = self.locked();
+        let version = find_snapshot_by_uuid(&state, volume, uuid)?.id;
+        Ok(state.versions.owned_blocks(version) * BLOCK_BYTES as u64)
     }
 
     /// The content root of a snapshot; from metadata only.

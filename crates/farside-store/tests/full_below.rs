@@ -1,0 +1,181 @@
+//! The file system below a pool's file is full before the pool is. What is refused has changed nothing, the pool never becomes
+//! read-only by it, a replica can be taken over, and once there is room everything goes on.
+
+mod sparse;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use farside_format::BLOCK_BYTES;
+use farside_platform::{BlockDevice, DeviceError, SimulatedDisk};
+use farside_store::{Pool, ReplicaStatus, StoreError};
+use parking_lot::Mutex;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use sparse::{BLOCK, content, options};
+use uuid::Uuid;
+
+const VOLUME_BLOCKS: u64 = 16384;
+const RESERVE_BLOCKS: u64 = 4096;
+
+/// A disk that takes its blocks from below as they are written.
+struct Thin {
+    disk: SimulatedDisk,
+    below: Mutex<Below>,
+}
+
+#[derive(Default)]
+struct Below {
+    left: u64,
+    taken: HashSet<u64>,
+    reserve: u64,
+}
+
+impl Thin {
+    fn new(bytes: u64, left: u64) -> Thin {
+        let below = Below { left, ..Below::default() };
+        Thin { disk: SimulatedDisk::new("thin", bytes), below: Mutex::new(below) }
+    }
+
+    fn take(&self, operation: &'static str, offset: u64, length: usize) -> Result<(), DeviceError> {
+        let mut below = self.below.lock();
+        let (first, end) = (offset / BLOCK, (offset + length as u64).div_ceil(BLOCK));
+        for block in first..end {
+            if below.taken.contains(&block) {
+                continue;
+            }
+            if below.left == 0 {
+                let source = std::io::ErrorKind::StorageFull.into();
+                return Err(DeviceError::Io { operation, offset, length, device: self.name(), source });
+            }
+            below.left -= 1;
+            below.taken.insert(block);
+        }
+        Ok(())
+    }
+
+    fn give(&self, blocks: u64) {
+        self.below.lock().left += blocks;
+    }
+}
+
+impl BlockDevice for Thin {
+    fn bytes(&self) -> u64 {
+        self.disk.bytes()
+    }
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        self.disk.read_at(offset, buffer)
+    }
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.take("write", offset, bytes.len())?;
+        self.disk.write_at(offset, bytes)
+    }
+    fn room_below(&self) -> Option<u64> {
+        Some(self.below.lock().left * BLOCK)
+    }
+    fn take_room(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
+        self.take("taking room", offset, bytes as usize)
+    }
+    fn keep_reserve(&self, _may_be_there: bool) {
+        let mut below = self.below.lock();
+        if below.reserve == 0 && below.left >= RESERVE_BLOCKS * 4 {
+            below.left -= RESERVE_BLOCKS;
+            below.reserve = RESERVE_BLOCKS;
+        }
+    }
+    fn use_reserve(&self) -> bool {
+        let mut below = self.below.lock();
+        let reserve = std::mem::take(&mut below.reserve);
+        below.left += reserve;
+        reserve > 0
+    }
+    fn sync(&self) -> Result<(), DeviceError> {
+        self.disk.sync()
+    }
+    fn name(&self) -> String {
+        self.disk.name()
+    }
+}
+
+fn replica(broken_off: bool) -> ReplicaStatus {
+    ReplicaStatus { relationship: Uuid::from_u128(1), peer: [1; 32], source: "far/v".into(), broken_off }
+}
+
+fn is_full(error: &StoreError) -> bool {
+    matches!(error, StoreError::Device(error) if error.is_full())
+}
+
+/// A host writes at random until nothing is taken any more, flushes and points included.
+fn fill(pool: &Arc<Pool>, random: &mut SmallRng) {
+    let handle = pool.open_volume("v").expect("it opens");
+    let mut refused = 0;
+    while refused < 50 {
+        let block = random.random_range(0..VOLUME_BLOCKS);
+        let done = match random.random_range(0..20) {
+            0 => handle.flush(),
+            1 => pool.consistency_point(),
+            2 => {
+                let long: Vec<u8> = (0..32).flat_map(|at| content(block + at)).collect();
+                handle.write(block.min(VOLUME_BLOCKS - 32) * BLOCK, &long)
+            }
+            _ => handle.write(block * BLOCK, &content(random.random())),
+        };
+        match done {
+            Ok(()) => {}
+            Err(error) => {
+                assert!(is_full(&error), "{error}");
+                refused += 1;
+            }
+        }
+        assert_eq!(pool.status().failed, None);
+    }
+}
+
+#[test]
+fn a_full_file_system_below_makes_no_pool_read_only_and_a_replica_can_be_taken_over() {
+    for seed in 0..6 {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let device = Arc::new(Thin::new(256 << 20, 23_000 + random.random_range(0..3000)));
+        let pool = Pool::create(device.clone(), options(seed)).expect("a pool");
+        pool.create_volume("v", VOLUME_BLOCKS * BLOCK).expect("a volume");
+        pool.create_volume("copy", VOLUME_BLOCKS * BLOCK).expect("a volume");
+        pool.set_replica("copy", Some(replica(false))).expect("a replica");
+        let before = content(7_777);
+        let handle = pool.open_volume("v").expect("it opens");
+        handle.write(0, &before).expect("a write");
+        handle.flush().expect("a flush");
+        drop(handle);
+        fill(&pool, &mut random);
+        assert!(pool.lacks_room_below().is_some_and(|lacks| lacks.left_bytes < lacks.needed_bytes));
+        // What waits has room in the reserve, and so has what says that the replica is one no more.
+        pool.set_replica("copy", Some(replica(true))).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        fill(&pool, &mut random);
+        // What was refused is in no doubt: killed now, the pool opens, and the replica was taken over.
+        drop(pool);
+        let pool = Pool::open(device.clone(), options(seed)).expect("it opens");
+        let report = farside_check::check(&device.disk, &farside_check::CheckOptions::default());
+        assert!(report.as_ref().is_ok_and(farside_check::Report::is_clean), "seed {seed}: {report:?}");
+        assert!(pool.volume("copy").expect("a volume").replica.is_some_and(|found| found.broken_off));
+        // With room everything goes on, without being opened again, unless it must have had a point at once.
+        device.give(40_000);
+        let pool = match pool.status().failed {
+            None => pool,
+            Some(_) => {
+                drop(pool);
+                Pool::open(device.clone(), options(seed)).expect("it opens")
+            }
+        };
+        device.keep_reserve(false);
+        pool.consistency_point().expect("a point");
+        assert!(pool.status().refused_write.is_none(), "seed {seed}");
+        let handle = pool.open_volume("v").expect("it opens");
+        handle.write(0, &content(1)).expect("a write");
+        handle.flush().expect("a flush");
+        let mut found = vec![0; BLOCK_BYTES];
+        handle.read(0, &mut found).expect("a read");
+        assert!(found == content(1));
+        assert_eq!(pool.lacks_room_below(), None);
+        drop(handle);
+        pool.close().expect("it closes");
+    }
+}
