@@ -573,6 +573,14 @@ impl Mirrors {
         Ok((!all.is_empty()).then(|| all.join(". Besides: ")))
     }
 
+    /// Whether a mirror was broken off before a copy had arrived whole.
+    fn holds_nothing(&self, volume: &VolumeName) -> bool {
+        self.mirror(volume).is_ok_and(|mirror| {
+            let status = mirror.status();
+            status.state == farside_mirror::State::BrokenOff && status.current.is_none()
+        })
+    }
+
     /// Every mirror that stands on this volume, each with what ends it.
     pub(crate) async fn all_on(&self, volume: &VolumeName) -> Result<Vec<String>, ErrorBody> {
         let mut all = Vec::new();
@@ -588,6 +596,11 @@ impl Mirrors {
                 format!(
                     "{volume} is the original of {from}, and the way back is kept here: farside mirror delete {volume} ends that \
                      (the volume stays, and {from} follows it as before)"
+                )
+            } else if self.holds_nothing(volume) {
+                format!(
+                    "{volume} was broken off from {from} before a copy had arrived whole: farside mirror delete {volume} ends that \
+                     mirror (the volume stays)"
                 )
             } else {
                 format!(

@@ -67,6 +67,13 @@ const REQUESTS_END_WITHIN: Duration = Duration::from_secs(20);
 /// # Errors
 /// What is wrong with it, with the line where that is known.
 pub fn check(options: Options) -> Result<(), DaemonError> {
+    if options.config.is_none() && !options.data_dir.exists() {
+        return Err(DaemonError::Config(format!(
+            "the data directory {0} does not exist, so there is no configuration in it to check. Nothing was made. farsided makes it when \
+             it starts, with the defaults; another file is checked with --config FILE",
+            options.data_dir.display()
+        )));
+    }
     let config = Config::resolve(options)?;
     let of_api = config.api.own.iter().flat_map(|(certificate, key)| [certificate, key]);
     let of_nbd = config.nbd.own.iter().flat_map(|own| [&own.certificate, &own.key, &own.client_ca]);

@@ -178,6 +178,10 @@ impl RelationshipState {
                 },
                 Action::Enqueue(Resync),
             )),
+            (_, Work::BrokenOff) if !self.initialized => refuse(
+                "the mirror is broken off, and has no base of its source to go on from. To begin again: farside mirror delete, then \
+                 farside mirror create; the volume stays. If both sides hold a common point all the same: farside mirror resync",
+            ),
             (_, Work::BrokenOff) => refuse(
                 "the mirror is broken off: hosts may write to the volume. To follow its source again: farside mirror \
                  resync. To go back to a snapshot: farside snapshot rollback. To end the mirror: farside mirror \
@@ -467,6 +471,21 @@ mod tests {
         assert_eq!(running.step(Event::Done).unwrap().1, Action::Enqueue(Resync));
         let waiting = walk(MIRRORED, &[Event::Tick, Event::AskResync]);
         assert_eq!(waiting.step(Event::Start).unwrap().1, Action::Run(Resync));
+    }
+
+    #[test]
+    fn what_was_broken_off_before_its_first_copy_is_not_sent_to_a_resync_first() {
+        for (initialized, first) in [(false, "farside mirror delete"), (true, "farside mirror resync")] {
+            let state = RelationshipState {
+                initialized,
+                quiesced: false,
+                resync_pending: false,
+                work: Work::BrokenOff,
+            };
+            let said = state.step(Event::AskUpdate).unwrap_err().to_string();
+            let named = said.match_indices("farside mirror").next().map(|(at, _)| &said[at..]);
+            assert!(named.is_some_and(|named| named.starts_with(first)), "{said}");
+        }
     }
 
     #[test]

@@ -136,6 +136,15 @@ pub(super) fn broken_off(there: &Mirror, is_original: bool) -> ErrorBody {
                 "farside mirror swap at the site of {source} changes the roles; farside mirror status shows them"
             ),
         ),
+        false if there.current_snapshot.is_none() => (
+            format!(
+                "it was broken off before a copy of {source} had arrived whole, and hosts may write to {name}"
+            ),
+            format!(
+                "to begin again: farside mirror delete {name} (the volume stays as it is), then this again; farside mirror status {name} \
+                 says how it stands"
+            ),
+        ),
         false => (
             format!("it is broken off from {source}, and hosts may write to {name}"),
             format!(

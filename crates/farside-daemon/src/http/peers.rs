@@ -318,13 +318,25 @@ async fn deny(
     let peer = peers::named(&site.node, &name)?;
     let volumes = volumes(&request)?;
     let id = peer.record.id;
+    let had: Vec<String> = status_of(&site, &peer).rights.into_iter().map(|right| right.volume).collect();
     // Noted before it goes: the policy goes with the right, what it has led to does not.
     let noted = site.mirrors.fences_that_stay(id, Some(&volumes));
     let denied = site.rights.deny(&site.state, id, &volumes, noted).await;
     // Whatever came of it: it may have been noted what is fenced.
     site.mirrors.refresh_fences();
-    let notes = denied.map_err(|error| plans::not_denied(&name, &volumes, error))?;
+    let mut notes = denied.map_err(|error| plans::not_denied(&name, &volumes, error))?;
+    notes.extend(never_given(&peer.record.name, &volumes, &had));
     Ok(Json(PeerStatus { notes, ..status_of(&site, &peer) }))
+}
+
+/// What is said of rights that were to be taken and were not there: a name may be mistyped.
+fn never_given<'a>(
+    peer: &'a str,
+    volumes: &'a [String],
+    had: &'a [String],
+) -> impl Iterator<Item = String> + 'a {
+    let absent = volumes.iter().filter(move |volume| !had.contains(volume));
+    absent.map(move |volume| format!("{peer} had no right to mirror {volume}: nothing was taken"))
 }
 
 fn volumes(request: &PeerRights) -> Result<Vec<String>, ErrorBody> {
@@ -343,6 +355,14 @@ mod tests {
     use farside_peer::PeerRecord;
 
     use super::*;
+
+    #[test]
+    fn a_right_that_was_never_given_is_said_not_to_have_been() {
+        let names = |all: &[&str]| all.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let (volumes, had) = (names(&["p/db", "p/typo"]), names(&["p/db", "p/log"]));
+        let said: Vec<String> = never_given("south", &volumes, &had).collect();
+        assert_eq!(said, ["south had no right to mirror p/typo: nothing was taken"]);
+    }
     use crate::data_dir::DataDir;
     use crate::logging;
     use crate::options::{Config, Listen, Options};

@@ -39,10 +39,6 @@ impl State {
         if *self.setting == *setting {
             return Err(StateError::NotMoved(format!("it is in {to} already")));
         }
-        let not_moved = |error: StateError| match error {
-            StateError::NotMoved(_) | StateError::Moved { .. } => error,
-            other => StateError::NotMoved(other.to_string()),
-        };
         // One that moves it is enough.
         let mut gate = self.gate.close().await;
         if let Some(to) = &*gate {
@@ -52,7 +48,11 @@ impl State {
         let copied = tokio::time::timeout(COPIED_WITHIN, self.copy(&target)).await;
         target.close().await;
         let copied = copied.unwrap_or_else(|_| {
-            Err(StateError::NotMoved(format!("it took longer than {} s", COPIED_WITHIN.as_secs())))
+            Err(StateError::NotMoved(format!(
+                "copying it took longer than {} s, and nothing can be written meanwhile. Once the way to {to} is faster, or less is asked of \
+                 it: {AGAIN}",
+                COPIED_WITHIN.as_secs()
+            )))
         });
         let tables = copied.map_err(not_moved)?;
         *gate = Some(setting.clone());
@@ -127,8 +127,57 @@ impl State {
             }
             moved.push(MovedTable { name: table.name, rows });
         }
-        writer.commit().await?;
+        // Whether the last word arrived is not known if its answer is lost.
+        writer.commit().await.map_err(|error| {
+            StateError::NotMoved(format!(
+                "{} did not confirm the copy: {}. All of it may be there, and is not used: remove it, then {AGAIN}",
+                target.setting,
+                cause_of(error)
+            ))
+        })?;
         Ok(moved)
+    }
+}
+
+/// What is to be typed once the cause is mended.
+const AGAIN: &str = "farside site move-state again";
+
+/// Why the state was not moved, and what is to be done: errors of a database say what they mean for a daemon that starts on it.
+fn not_moved(error: StateError) -> StateError {
+    let name_another = "Name an empty database of its own";
+    StateError::NotMoved(match error {
+        StateError::NotMoved(_) | StateError::Moved { .. } => return error,
+        StateError::Open { path, reason } => {
+            format!("{} cannot be opened: {reason}. Mend that, then {AGAIN}", path.display())
+        }
+        StateError::OpenServer { address, reason } => format!(
+            "{address} cannot be opened: {reason}. Have that PostgreSQL run, or mend address, user or password, then {AGAIN}"
+        ),
+        StateError::Newer { path, found, .. } => {
+            format!("{} is of a newer farside (schema {found}). {name_another}", path.display())
+        }
+        StateError::NewerServer { address, found, .. } => {
+            format!("{address} is of a newer farside (schema {found}). {name_another}")
+        }
+        StateError::InUse { address, of } => {
+            format!("another farsided runs on {address}{of}. {name_another}")
+        }
+        StateError::NotOfSite { address, leader } => {
+            format!("{address} has the state of another site ({leader} leads it). {name_another}")
+        }
+        StateError::Emptied { address } => {
+            format!("{address} is empty, and belongs to a site of several daemons. {name_another}")
+        }
+        other => format!("{}. Once the database answers: {AGAIN}", cause_of(other)),
+    })
+}
+
+/// What failed, without what follows of it elsewhere.
+fn cause_of(error: StateError) -> String {
+    match error {
+        StateError::Away { address, reason } => format!("{address} does not answer any more: {reason}"),
+        StateError::Server { address, reason } => format!("{address} failed: {reason}"),
+        other => other.to_string(),
     }
 }
 

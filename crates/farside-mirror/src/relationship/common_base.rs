@@ -128,6 +128,11 @@ async fn ask_for_base(
             let follows = convert::places(&answer.follows)?;
             return Ok(CommonBase { base: own, incoming: None, probe: None, newest, follows });
         }
+        // Of a volume without snapshots nothing could be.
+        if candidates.is_empty() && relationship.broken_off_at.is_some() && comparing != Comparing::Everything
+        {
+            return Err(MirrorError::State(never_held(relationship)));
+        }
         return Err(MirrorError::State(nothing_in_common(parts, relationship).await));
     };
     if !candidates.contains(&base) {
@@ -141,6 +146,14 @@ async fn ask_for_base(
         base,
         incoming: Some(ChangedBytes { data_bytes: answer.data_bytes, hole_bytes: answer.hole_bytes }),
     })
+}
+
+/// What is to be said of a mirror that was broken off before its first copy was whole.
+fn never_held(Relationship { source, destination, .. }: &Relationship) -> String {
+    format!(
+        "{destination} was broken off before a copy of {source} had arrived whole: there is no point to go on from. Nothing was changed. \
+         To begin again: farside mirror delete {destination}, then farside mirror create PEER:{source} {destination}"
+    )
 }
 
 /// What is to be said where no snapshot is at both sides, and what to do: by way of a third site there may be one.

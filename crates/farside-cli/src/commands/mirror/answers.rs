@@ -64,6 +64,11 @@ pub(super) fn chained_group(mirror: &Mirror) -> String {
 fn until(mirror: &Mirror) -> Option<String> {
     let name = &mirror.name;
     match mirror.state {
+        MirrorState::BrokenOff if mirror.current_snapshot.is_none() => Some(format!(
+            "it was broken off before its first copy was whole: farside mirror delete {name}, then farside mirror create {} {name} \
+             begins again",
+            mirror.source
+        )),
         MirrorState::BrokenOff => {
             Some(format!("it is broken off: nothing is updated until farside mirror resync {name}"))
         }

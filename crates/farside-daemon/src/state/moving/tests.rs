@@ -171,3 +171,30 @@ async fn the_tables_are_those_of_both_databases() {
     .unwrap();
     assert_eq!(found.into_iter().collect::<BTreeSet<_>>(), known);
 }
+
+#[test]
+fn a_state_that_was_not_moved_says_what_is_safe_and_what_to_type() {
+    let address = || String::from("postgres://far@db/far");
+    let reason = || String::from("connection refused");
+    let all = [
+        StateError::OpenServer { address: address(), reason: reason() },
+        StateError::Away { address: address(), reason: reason() },
+        StateError::Server { address: address(), reason: reason() },
+        StateError::Open { path: "/d/farside.db".into(), reason: reason() },
+        StateError::InUse { address: address(), of: String::new() },
+        StateError::NewerServer { address: address(), found: 99, known: 24 },
+    ];
+    for error in all {
+        let said = not_moved(error).to_string();
+        assert!(said.starts_with("the state was not moved: "), "{said}");
+        assert!(said.contains("Nothing was changed, and the daemon goes on"), "{said}");
+        assert!(
+            said.contains("farside site move-state again") || said.contains("Name an empty database"),
+            "{said}"
+        );
+        // These are words for a daemon that is to be started.
+        for other in ["start again", "farside pool import", "What was asked for is not kept"] {
+            assert!(!said.contains(other), "{said}");
+        }
+    }
+}
