@@ -35,7 +35,9 @@ pub struct Snapshot {
     pub rotates: bool,
     /// Bytes of data it refers to.
     pub referenced_bytes: Option<u64>,
-    /// Bytes that only it refers to: what deleting it would free.
+    /// Bytes of data that it has and the versions next to it do not have. Deleting it may free less (clones, deduplication and
+    /// versions further away may use them) or more (equal data that was written again has a place of its own): the plan of the
+    /// deletion says how much at most.
     pub unique_bytes: Option<u64>,
 }
 

@@ -73,6 +73,34 @@ pub async fn carry_out<T: DeserializeOwned>(
     client.confirmed(request.method, request.path, request.body).await.map(Some)
 }
 
+/// The same for a request that destroys data only sometimes: nobody is asked where its plan loses nothing.
+pub async fn carry_out_if_lost<T: DeserializeOwned>(
+    client: &Client,
+    request: DestructiveRequest<'_, impl Serialize>,
+    flags: Destructive,
+    json: bool,
+) -> Result<Option<T>, ErrorBody> {
+    if flags.plan || flags.yes {
+        return carry_out(client, request, flags, json).await;
+    }
+    let (method, path) = (request.method.clone(), request.path);
+    let plan: Plan = client.request(method, path, &[("plan", "true")], request.body).await?;
+    if plan.lost.is_empty() {
+        return client.confirmed(request.method, path, request.body).await.map(Some);
+    }
+    if !is_interactive() {
+        return Err(ErrorBody::new(
+            ErrorCode::WrongUsage,
+            format!("this destroys data, and there is no terminal on which to ask: {}", plan.lost.join("; ")),
+        )
+        .hint("nothing was changed. --plan shows it again; --yes goes ahead"));
+    }
+    if !ask(&describe(&plan)) {
+        return Err(ErrorBody::new(ErrorCode::Failed, "cancelled; nothing was changed"));
+    }
+    client.confirmed(request.method, path, request.body).await.map(Some)
+}
+
 /// A plan for people, in the order in which a tired one needs it: what happens, what would be lost for good, what stays
 /// and where.
 pub fn describe(plan: &Plan) -> String {

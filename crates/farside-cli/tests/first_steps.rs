@@ -234,6 +234,7 @@ fn what_stands_in_the_way_is_said_at_once_and_by_name() {
     assert!(pair.b.ok("volume list").contains("pool q is not open"));
     let said = pair.b.ok("pool delete q --plan");
     assert!(said.contains("forget pool q") && said.contains("schedules, retention and limits"), "{said}");
+    assert!(said.contains("Nothing is at") && !said.contains("stays as it is"), "{said}");
     assert!(!pair.b.http("/metrics").contains("farside_mirror_copied"));
     pair.b.ok(&format!("pool import q --path {}", away.display()));
     assert!(pair.b.ok("volume list").contains("q/v"));
@@ -257,6 +258,16 @@ fn a_configuration_is_checked_beside_a_daemon_that_runs() {
     let (code, said) = check("[budgets]\nreserve_percentage = 20\n");
     assert!(code != Some(0) && said.contains("reserve_percentage"), "{said}");
     site.ok("site status");
+    // A directory that is mistyped has no configuration, and is not made.
+    let absent = root.path().join("absent");
+    let checked = std::process::Command::new(env!("CARGO_BIN_EXE_farsided"))
+        .args(["--check", "--data-dir"])
+        .arg(&absent)
+        .output()
+        .unwrap();
+    let said = text(&checked.stdout) + &text(&checked.stderr);
+    assert_eq!(checked.status.code(), Some(2), "{said}");
+    assert!(said.contains("does not exist") && !said.contains("is right") && !absent.exists(), "{said}");
 }
 
 /// What asks for a plan where there is none is not carried out, and neither is what nobody would read.
@@ -270,8 +281,11 @@ fn a_request_with_a_parameter_that_nothing_reads_does_nothing() {
         curl.args(["--json", body, &format!("http://localhost/api/v1{path}")]);
         text(&curl.output().unwrap().stdout)
     };
-    let said = post("/mirrors/q/v/set?plan=true", "{\"every_seconds\":9}");
+    let said = post("/mirrors/q/v/quiesce?plan=true", "{}");
     assert!(said.contains("this request has no plan; nothing was done"), "{said}");
+    assert_eq!(status(&pair.b, "q/v")["state"], "mirrored");
+    let said = post("/mirrors/q/v/set?plan=true", "{\"every_seconds\":9}");
+    assert!(said.contains("change q/v"), "{said}");
     assert!(status(&pair.b, "q/v")["schedule"].is_null());
     let said = post("/mirrors?dry_run=1", "{\"source\":\"a:p/v\",\"destination\":\"q/w\"}");
     assert!(said.contains("no parameter") && said.contains("dry_run"), "{said}");

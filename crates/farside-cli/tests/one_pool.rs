@@ -10,7 +10,7 @@ use support::small::Small;
 use support::{Pair, Site, check_pool, eventually, status};
 
 #[test]
-fn a_latched_pool_says_what_it_is_and_is_opened_again_without_a_restart() {
+fn a_pool_without_room_below_says_so_and_goes_on_by_itself() {
     let root = tempfile::tempdir().unwrap();
     let Some(small) = Small::at(&root.path().join("small"), "24m") else { return };
     let mut site = Site::start(root.path(), "a");
@@ -42,36 +42,69 @@ fn a_latched_pool_says_what_it_is_and_is_opened_again_without_a_restart() {
     assert!(pool["error"].as_str().is_some_and(|e| e.contains("refuses data")), "{pool}");
     assert_eq!(pool["state"], "open");
     assert!(site.http("/healthz").contains("refuses data"));
-    // Changes that need no data come to a consistency point, which fails.
+    // Changes that need no data come to a consistency point, which cannot be made. Nothing is in doubt by that.
     let mut block = 0;
     while host.trim(block * 4096, 4096).and_then(|()| host.flush()).is_ok() {
         block += 1;
-        assert!(block < 2000, "no consistency point fails");
+        assert!(block < 4000, "no consistency point is refused");
     }
     let pool = site.json("pool status p");
-    assert_eq!((&pool["state"], &pool["free_bytes"]), (&"read-only".into(), &0.into()), "{pool}");
-    for said in [site.ok("pool status p"), site.http("/healthz")] {
-        assert!(said.contains("farside pool reopen p") && said.contains("every write"), "{said}");
-    }
+    assert_eq!(pool["state"], "open", "{pool}");
+    assert!(pool["error"].as_str().is_some_and(|e| e.contains("refuses data")), "{pool}");
     assert_eq!(site.nbd("p/v").bytes(64 << 20, 65536).unwrap(), vec![1; 65536], "it can be read");
+    // It would fail again at once, and says what it needs; so does the plan of what changes something.
+    let said = site.fails(4, "pool reopen p");
+    assert!(said.contains("free at least") && said.contains("df "), "{said}");
+    assert!(site.ok("snapshot rollback p/v@early --plan").contains("refuses data"));
     assert!(site.fails(4, "pool reopen other").contains("accepts changes"));
 
     std::fs::remove_file(&fill).unwrap();
     drop(file);
-    assert!(site.ok("pool reopen p").contains("open again"));
-    assert!(host.bytes(0, 4096).is_err() && reader.bytes(0, 4096).is_err(), "hosts connect anew");
+    eventually("it goes on by itself", || {
+        host.write(1 << 20, &[4; 65536]).and_then(|()| host.flush()).is_ok()
+    });
+    eventually("nothing is wrong any more", || site.http("/healthz").contains("200 OK"));
     neighbour.write(0, &[3; 4096]).unwrap();
     neighbour.flush().unwrap();
-    let mut host = site.nbd("p/v");
     assert_eq!(host.bytes(64 << 20, 65536).unwrap(), vec![1; 65536]);
-    host.write(1 << 20, &[4; 65536]).unwrap();
-    host.flush().unwrap();
-    assert_eq!(site.json("pool status p")["state"], "open");
-    assert!(site.http("/healthz").contains("200 OK"));
-    drop(host);
+    assert!(reader.bytes(0, 4096).is_ok(), "connections stay");
+    let pool = site.json("pool status p");
+    assert!(pool["state"] == "open" && pool["error"].is_null(), "{pool}");
+    drop((host, reader));
     assert_eq!(site.stop(), Some(0));
     check_pool(&path);
     drop(small);
+}
+
+/// What takes over a replica needs little, and has a reserve for it.
+#[test]
+fn a_replica_is_taken_over_though_the_file_system_below_is_full() {
+    let pair = Pair::start();
+    let Some(small) = Small::at(&pair.root.path().join("small"), "48m") else { return };
+    let (a, b) = (&pair.a, &pair.b);
+    let path = small.0.join("s.pool");
+    b.ok(&format!("pool create s --path {} --size 64M", path.display()));
+    a.ok("volume create p/v --size 32M");
+    a.ok("peer allow b p/v");
+    let mut host = a.nbd("p/v");
+    host.write(0, &vec![1; 1 << 20]).and_then(|()| host.flush()).unwrap();
+    b.ok("mirror create a:p/v s/v");
+    b.ok("mirror initialize s/v");
+    let fill = small.0.join("fill");
+    let mut file = std::fs::File::create(&fill).unwrap();
+    for part in [1 << 20, 4096] {
+        while file.write_all(&vec![1; part]).is_ok() {}
+    }
+    // Scattered, so that much of it waits in memory where it arrives.
+    (0..512_u64).for_each(|at| host.write(at * 40960, &[2; 4096]).unwrap());
+    host.flush().unwrap();
+    b.ok("mirror update s/v --no-wait");
+    eventually("it does not fit below", || b.json("mirror history s/v")[0]["result"] == "failed");
+    b.ok("mirror break s/v --yes");
+    assert_eq!(status(b, "s/v")["state"], "broken-off");
+    assert_eq!(b.json("pool status s")["state"], "open");
+    assert_eq!(b.nbd("s/v").bytes(0, 1 << 20).unwrap(), vec![1; 1 << 20], "what had arrived whole");
+    drop((host, file, small));
 }
 
 #[test]

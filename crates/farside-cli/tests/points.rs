@@ -77,6 +77,16 @@ fn a_replica_keeps_what_its_retention_names() {
     assert!(snapshots(b, "q/v").iter().all(|s| s["rotates"] == false));
     b.ok(&format!("snapshot delete q/v@{floor} --yes"));
     b.ok("mirror resync q/v --yes");
+    // A smaller one asks, and says what goes; without a terminal it is refused, and nothing goes.
+    let before = names(b, "q/v");
+    let said = b.fails(2, "mirror set q/v --keep last=1");
+    assert!(said.contains("for good; the oldest is q/v@") && said.contains("--yes"), "{said}");
+    let said = b.ok("mirror set q/v --keep last=1 --plan");
+    assert!(said.contains("points stay") && said.contains("go for good"), "{said}");
+    assert_eq!((names(b, "q/v"), status(b, "q/v")["retention"].clone()), (before, "floor=2,last=3".into()));
+    b.ok("mirror set q/v --keep floor=2,last=4");
+    b.ok("mirror set q/v --keep last=2 --yes");
+    eventually("two are left", || snapshots(b, "q/v").iter().filter(|s| s["rotates"] == true).count() <= 2);
     // With none, what is there stays.
     b.ok("mirror set q/v --keep none");
     assert_eq!(status(b, "q/v")["retention"], Value::Null);
@@ -154,6 +164,14 @@ fn snapshots_by_a_timetable_freeze_their_application_and_let_old_ones_go() {
     script(&freeze, "exit 0");
     site.restart();
     eventually("it is thawed", || std::fs::read_to_string(&seen).unwrap()[before.len()..].contains("thaw"));
+
+    // A smaller retention asks here, too.
+    site.ok("snapshot schedule p/v --every 1h");
+    let before = names(&site, "p/v").len();
+    let said = site.fails(2, "snapshot schedule p/v --keep last=1");
+    assert!(said.contains("for good; the oldest is p/v@"), "{said}");
+    assert!(site.ok("snapshot schedule p/v --keep last=1 --plan").contains("1 of "));
+    assert_eq!(names(&site, "p/v").len(), before);
 
     // Its end leaves what it took; then nothing keeps a person from deleting that, or the volume.
     site.ok("snapshot schedule p/v --off");

@@ -124,19 +124,25 @@ pub(crate) fn rollback(facts: &RollbackFacts<'_>) -> Plan {
     plan
 }
 
-/// `snapshot delete`.
+/// `snapshot delete`. `frees_bytes` is what comes back in the pool, at most.
 pub(crate) fn delete_snapshot(
     volume: &VolumeName,
     snapshot: &str,
     created_at: Timestamp,
     on_main_line: bool,
     only_here_bytes: Option<u64>,
+    frees_bytes: Option<u64>,
     clones: &[String],
 ) -> Plan {
     let mut plan = plan(format!("delete snapshot {volume}@{snapshot}"));
     plan.would
         .push(format!("{volume}@{snapshot} is deleted; the volume and its other snapshots stay as they are"));
     leave_clones(&mut plan, clones);
+    if let Some(bytes) = frees_bytes.filter(|_| clones.is_empty()) {
+        plan.would.push(format!(
+            "at most {bytes} bytes come back in the pool; what a newer version, or deduplication, still uses stays in use"
+        ));
+    }
     let what = if on_main_line {
         format!(
             "the state of {volume} at {created_at:.0}; at most the data that no other version of it holds:"
@@ -280,12 +286,18 @@ pub(crate) fn delete_pool(
 }
 
 /// `pool delete`, of a pool that is not open.
-pub(crate) fn forget_pool(pool: &str, path: &str, replicas: &[String]) -> Plan {
+pub(crate) fn forget_pool(pool: &str, path: &str, is_gone: bool, replicas: &[String]) -> Plan {
     let mut plan = plan(format!("forget pool {pool}"));
-    plan.would.push(format!(
-        "pool {pool}, which is not open, is forgotten; {path} stays as it is, and farside pool import takes it over again. If it was \
-         moved, that alone is enough: farside pool import {pool} --path NEW-PATH"
-    ));
+    plan.would.push(match is_gone {
+        true => format!(
+            "pool {pool} is forgotten. Nothing is at {path} now: nothing is deleted there, and nothing of the pool stays there. If it was \
+             moved, do not forget it: farside pool import {pool} --path NEW-PATH"
+        ),
+        false => format!(
+            "pool {pool}, which is not open, is forgotten; {path} stays as it is, and farside pool import takes it over again. If it was \
+             moved, that alone is enough: farside pool import {pool} --path NEW-PATH"
+        ),
+    });
     if !replicas.is_empty() {
         plan.lost
             .push(format!("schedules, retention and limits of the mirrors into {}", replicas.join(", ")));
@@ -519,6 +531,35 @@ pub(crate) fn resync(facts: &ResyncFacts<'_>) -> Plan {
             None => rescue(volume),
         };
         keep(&mut plan, newer, facts.diverged_bytes, facts.diverged_seconds);
+    }
+    plan
+}
+
+/// `mirror set --keep` and `snapshot schedule --keep`. `gone` are the points that go, oldest first, of so many.
+pub(crate) fn rotate_otherwise(
+    volume: &VolumeName,
+    retention: Option<&str>,
+    gone: &[(String, Timestamp)],
+    of: usize,
+) -> Plan {
+    let mut plan = plan(match retention {
+        Some(retention) => format!("keep {retention} of the points of {volume}"),
+        None => format!("change {volume}"),
+    });
+    if of > 0 {
+        plan.would.push(format!("{} of {of} points stay", of - gone.len()));
+    }
+    if let [(oldest, at), ..] = gone {
+        let newest = match gone {
+            [_, .., (newest, at)] => format!(", the newest is {newest} of {at:.0}"),
+            _ => String::new(),
+        };
+        let points = if gone.len() == 1 { "point goes" } else { "points go" };
+        let what = format!(
+            "{} {points} for good; the oldest is {oldest} of {at:.0}{newest}. farside snapshot hold keeps one",
+            gone.len()
+        );
+        lose(&mut plan, what, None, None);
     }
     plan
 }

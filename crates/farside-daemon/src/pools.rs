@@ -10,6 +10,7 @@ pub(crate) mod clustered;
 pub(crate) mod opening;
 pub(crate) mod place;
 mod quotas;
+pub(crate) mod refusing;
 pub(crate) mod seen;
 mod watching;
 
@@ -545,8 +546,23 @@ pub(crate) fn check_name_and_path(name: &str, path: &str) -> Result<(), ErrorBod
     Ok(())
 }
 
+/// Whether a file there would be made among the devices, and be gone with the next start of the machine. Shared memory is
+/// chosen on purpose.
+fn is_below_dev(path: &Path) -> bool {
+    let directory = path.parent().map(|at| at.canonicalize().unwrap_or_else(|_| at.to_path_buf()));
+    directory.is_some_and(|at| at.starts_with("/dev") && !at.starts_with("/dev/shm"))
+}
+
 /// A file needs a size, a raw device has its own.
 fn check_size_for(path: &Path, size_bytes: Option<u64>) -> Result<(), ErrorBody> {
+    if !is_raw_device(path) && is_below_dev(path) {
+        let what = if path.exists() { "is no block device" } else { "does not exist" };
+        return Err(wrong(format!(
+            "the device {} {what}, and a pool's file does not belong below /dev. Nothing was made there",
+            path.display()
+        ))
+        .hint("lsblk shows the devices that there are"));
+    }
     match (is_raw_device(path), size_bytes) {
         (true, None) => Ok(()),
         (true, Some(_)) => Err(wrong(String::from("a raw device has its own size; omit --size"))),
@@ -802,6 +818,23 @@ mod tests {
         destroy(&second.remove("p").unwrap()).unwrap();
         assert!(!Path::new(path).exists());
         assert_eq!(second.get("p").err().unwrap().code, ErrorCode::NotFound);
+    }
+
+    #[test]
+    fn a_device_that_is_not_there_does_not_become_a_file() {
+        let pools = pools();
+        let path = "/dev/farside-test-no-such-device";
+        for size in [None, Some(SIZE)] {
+            let refused = pools.create("p", path, size, false).err().unwrap();
+            assert_eq!(refused.code, ErrorCode::WrongUsage);
+            assert!(refused.message.contains("does not exist"), "{}", refused.message);
+            assert!(refused.hint.as_ref().is_some_and(|hint| hint.contains("lsblk")), "{refused:?}");
+            assert!(pools.would_not_make("p", path, size).is_some_and(|why| why.contains("does not exist")));
+        }
+        assert!(!Path::new(path).exists() && pools.list().is_empty());
+        let refused = pools.create("p", "/dev/null", Some(SIZE), false).err().unwrap();
+        assert!(refused.message.contains("is no block device"), "{}", refused.message);
+        assert!(!is_below_dev(Path::new("/dev/shm/p.pool")) && !is_below_dev(Path::new("/srv/p.pool")));
     }
 
     #[test]

@@ -27,7 +27,7 @@ use uuid::Uuid;
 
 use self::document::{Entry, Frozen, Kept, Other};
 use self::hooks::{Hook, Hooks};
-use self::taking::{Taken, kept, leave, look, rotate, take_now};
+use self::taking::{Taken, kept, leave, look, rotate, take_now, would_let_go};
 use self::turns::{Turn, Turns};
 use crate::blocking::Blocking;
 use crate::commands::end_left;
@@ -379,6 +379,26 @@ impl SnapshotSchedules {
     fn points(&self, entry: &Entry) -> Option<u64> {
         let pool = self.pools.get(&entry.pool).ok()?;
         Some(entry.volumes().map(|volume| kept(&pool, volume).len() as u64).sum())
+    }
+
+    /// Which points a timetable would let go with another retention, or with its own: each `POOL/VOL@SNAPSHOT` with its moment, those
+    /// of a volume oldest first. And how many it has.
+    pub(crate) fn would_let_go(
+        &self,
+        volume: Uuid,
+        retention: Option<&Retention>,
+    ) -> (Vec<(String, Timestamp)>, usize) {
+        let Some(entry) = self.entries.lock().get(&volume).cloned() else { return (Vec::new(), 0) };
+        let Ok(pool) = self.pools.get(&entry.pool) else { return (Vec::new(), 0) };
+        let retention = retention.unwrap_or(&entry.retention);
+        let (mut gone, mut count) = (Vec::new(), 0);
+        for volume in entry.volumes() {
+            let (of_volume, points) = would_let_go(&pool, volume, retention);
+            gone.extend(of_volume.into_iter().map(|(name, at)| (format!("{}/{name}", entry.pool), at)));
+            count += points;
+        }
+        gone.sort_by_key(|(_, at)| *at);
+        (gone, count)
     }
 
     /// By which volume a timetable is known that has this one.

@@ -57,7 +57,7 @@ pub enum Mirror {
         after_help = "Examples:\n  farside mirror set q/db --every 10s\n  farside mirror set q/db --every off\n  farside \
                       mirror set q/db --schedule '30 2 * * MON-FRI' --time-zone Europe/Berlin\n  farside mirror set q/db --throttle \
                       4MB/s,08:00-18:00=1MB/s\n  farside mirror set q/db --priority low --window auto\n  farside mirror set q/db --rpo 30s --keep \
-                      last=10,hourly=24,daily=7"
+                      last=10,hourly=24,daily=7\n  farside mirror set q/db --keep last=3 --plan"
     )]
     Set {
         /// POOL/VOL here
@@ -74,6 +74,9 @@ pub enum Mirror {
         /// What it takes of the link.
         #[command(flatten)]
         link: Link,
+        /// Plan and consent: a smaller retention lets points go.
+        #[command(flatten)]
+        destructive: Destructive,
     },
     /// Make the first copy
     #[command(

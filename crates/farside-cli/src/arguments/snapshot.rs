@@ -20,7 +20,11 @@ pub enum Snapshot {
         names: Vec<SnapshotName>,
     },
     /// List the snapshots of one volume, or of all
-    #[command(after_help = "Example:\n  farside snapshot list p/db --json")]
+    #[command(
+        after_help = "UNIQUE is the data that a snapshot has and the versions next to it do not have. It is not what a deletion frees: clones, \
+                      deduplication and versions further away may still use it, and equal data that was written again has a place of \
+                      its own. farside snapshot delete --plan says what comes back at most.\n\nExample:\n  farside snapshot list p/db --json"
+    )]
     #[command(alias = "ls")]
     List {
         /// POOL/VOL
@@ -106,8 +110,11 @@ pub enum Snapshot {
         #[arg(long, value_name = "NAME", requires = "volumes")]
         hook: Option<String>,
         /// End it; what it has taken stays until you delete it
-        #[arg(long, requires = "volumes", conflicts_with_all = ["every", "schedule", "keep", "hook"])]
+        #[arg(long, requires = "volumes", conflicts_with_all = ["every", "schedule", "keep", "hook", "plan"])]
         off: bool,
+        /// Plan and consent: a smaller retention lets snapshots go.
+        #[command(flatten)]
+        destructive: Destructive,
     },
     /// Show where two snapshots of a volume differ
     #[command(after_help = "Example:\n  farside snapshot diff p/db@monday p/db@tuesday --json")]

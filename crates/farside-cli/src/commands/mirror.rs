@@ -24,7 +24,7 @@ use super::present;
 use crate::arguments::destructive::Destructive;
 use crate::arguments::mirror::{Every, Mirror as Verb, TransferArguments};
 use crate::arguments::names::VolumeName;
-use crate::confirm::{DestructiveRequest, Impact, carry_out};
+use crate::confirm::{DestructiveRequest, Impact, carry_out, carry_out_if_lost};
 use crate::output::{Column, details, or_dash, print, table};
 use crate::progress;
 use crate::quantities::{duration, size, time};
@@ -63,7 +63,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
             });
         }
         Verb::Import(import) => import::run(&context, import).await?,
-        Verb::Set { volume, every, timetable, policy, link } => {
+        Verb::Set { volume, every, timetable, policy, link, destructive } => {
             let every_seconds = every.map(Every::seconds);
             let request = SetMirror {
                 every_seconds,
@@ -81,8 +81,23 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
                     )
                     .into());
             }
-            let mirror: Mirror = context.client.post(&path(&volume, "set"), &request).await?;
-            context.show(&mirror, |m| answers::set(m, &request));
+            if request.retention.is_none() && !destructive.plan {
+                let mirror: Mirror = context.client.post(&path(&volume, "set"), &request).await?;
+                context.show(&mirror, |m| answers::set(m, &request));
+                return Ok(());
+            }
+            // A smaller retention lets points go.
+            let asked = DestructiveRequest {
+                method: Method::POST,
+                path: &path(&volume, "set"),
+                body: Some(&request),
+                impact: Impact::Data,
+            };
+            let set: Option<Mirror> =
+                carry_out_if_lost(&context.client, asked, destructive, context.json).await?;
+            if let Some(mirror) = set {
+                context.show(&mirror, |m| answers::set(m, &request));
+            }
         }
         Verb::Initialize { transfer: arguments, plan: true, .. } => {
             let request = StartTransfer { timeout_seconds: None };

@@ -157,6 +157,9 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
             {
                 context.show(&pool, |pool| match pool.uuid {
                     Some(_) => format!("pool {} deleted\n", pool.name),
+                    None if pool.path_lost == Some(true) => {
+                        format!("pool {} is forgotten; nothing is at {}\n", pool.name, pool.path)
+                    }
                     None => format!("pool {} is forgotten; {} stays as it is\n", pool.name, pool.path),
                 });
             }

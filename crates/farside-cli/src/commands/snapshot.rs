@@ -11,7 +11,7 @@ use super::context::Context;
 use super::mirror::group;
 use crate::arguments::names::{SnapshotName, VolumeName};
 use crate::arguments::snapshot::Snapshot as Verb;
-use crate::confirm::{DestructiveRequest, Impact, carry_out};
+use crate::confirm::{DestructiveRequest, Impact, carry_out, carry_out_if_lost};
 use crate::output::{Column, or_dash, table};
 use crate::quantities::{size, time};
 
@@ -97,7 +97,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
                 format!("{} has no timetable of snapshots any more; {points} that it took stay\n", s.volume)
             });
         }
-        Verb::Schedule { volumes, every, timetable, keep, hook, off: false } => {
+        Verb::Schedule { volumes, every, timetable, keep, hook, off: false, destructive } => {
             let (volume, others) = (&volumes[0], &volumes[1..]);
             let path = ["volumes", &volume.pool, &volume.volume, "snapshot-schedule"];
             let request = SetSnapshotSchedule {
@@ -108,10 +108,25 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
                 others: (!others.is_empty()).then(|| others.iter().map(ToString::to_string).collect()),
                 hook: hook.map(|hook| if hook == "none" { String::new() } else { hook }),
             };
-            let shown: SnapshotSchedule = match request == SetSnapshotSchedule::default() {
-                true => context.client.get(&path).await?,
-                false => context.client.post(&path, &request).await?,
+            let shown: Option<SnapshotSchedule> = match &request {
+                nothing if *nothing == SetSnapshotSchedule::default() => {
+                    Some(context.client.get(&path).await?)
+                }
+                SetSnapshotSchedule { retention: None, .. } if !destructive.plan => {
+                    Some(context.client.post(&path, &request).await?)
+                }
+                // A smaller retention lets points go.
+                _ => {
+                    let asked = DestructiveRequest {
+                        method: Method::POST,
+                        path: &path,
+                        body: Some(&request),
+                        impact: Impact::Data,
+                    };
+                    carry_out_if_lost(&context.client, asked, destructive, context.json).await?
+                }
             };
+            let Some(shown) = shown else { return Ok(()) };
             context.show(&shown, |s| schedules(std::slice::from_ref(s)));
             let of: Result<Volume, _> = context.client.get(&["volumes", &volume.pool, &volume.volume]).await;
             if !context.json && of.is_ok_and(|of| of.replica) {

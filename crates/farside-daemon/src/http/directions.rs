@@ -8,7 +8,7 @@ use farside_api::{
     StartTransfer,
 };
 use farside_engine::VolumeName;
-use farside_mirror::Comparing;
+use farside_mirror::{Comparing, MirrorError, Schedule};
 use farside_peer::PeerId;
 use farside_store::Version;
 use farside_transfer::Phase;
@@ -108,9 +108,26 @@ async fn break_off(
             readers: site.exports.connections_to(&name).readers,
             group: before.group.as_deref(),
         };
-        return Ok(Outcome::Plan(plans::break_off(&facts)));
+        // What only refuses data has a reserve for this.
+        let refusing = site.takes_no_changes(&name.pool).await?.filter(|refusing| refusing.is_read_only);
+        let refused = refusing.map(|refusing| refusing.why);
+        return Ok(Outcome::Plan(Plan { refused, ..plans::break_off(&facts) }));
     }
-    let kept_as = mirror.break_and_name(at.as_ref().map(|at| at.uuid), set_aside_at).await?;
+    let broken = mirror.break_and_name(at.as_ref().map(|at| at.uuid), set_aside_at).await;
+    let kept_as = match broken {
+        Ok(kept_as) => kept_as,
+        Err(error) => {
+            let error = error.into_error_body();
+            return Err(match site.takes_no_changes(&name.pool).await? {
+                Some(refusing) => error.hint(format!(
+                    "{name} is a replica as before, and nothing of it is lost. {}",
+                    refusing.why
+                )),
+                None => error,
+            }
+            .into());
+        }
+    };
     site.exports.drop_replica_connections(&name);
     tracing::warn!(replica = %name, source = before.source, at = request.at, "mirror broken off");
     let (status, now) = (mirror.status(), site.clock.now());
@@ -183,6 +200,8 @@ async fn resync(
     let comparing = if request.whole { Comparing::Everything } else { Comparing::CommonPoint };
     let refused = plans::busy(&volume, &site.exports.writers(&volume));
     if planned.plan {
+        let refusing = site.takes_no_changes(&volume.pool).await?.map(|refusing| refusing.why);
+        let refused = refusing.or(refused);
         return Ok(Outcome::Plan(plan_resync(&site, &volume, &from, comparing, refused).await?));
     }
     if let Some(reason) = refused {
@@ -342,15 +361,54 @@ async fn swap(
     if let Some(reason) = refused {
         return Err(ErrorBody::new(ErrorCode::Refused, reason).into());
     }
-    let peer = mirror.status().relationship.peer;
+    let relationship = mirror.status().relationship;
+    let is_scheduled = !relationship.quiesced && relationship.schedule != Schedule::OnRequest;
+    let peer = relationship.peer;
     let subject = Subject { volume: volume.clone(), peer, kind: OperationKind::Swap };
     let (of, to) = (Arc::clone(&site), volume.clone());
     let work = async move {
-        let swapped = destination.swap(&to, patience).await.map_err(Failure::into_error_body)?;
+        let swapped =
+            destination.swap(&to, patience).await.map_err(|error| given_up(&to, is_scheduled, error))?;
         of.exports.drop_replica_connections(&to);
         tracing::warn!(volume = %to, source = document.source, not_notified = swapped.not_notified, "the roles have changed");
         Ok(swapped.last)
     };
     let id = site.operations.start(subject, async { Ok(work) }).await?;
     Ok(Outcome::Done(site.operations.status(&site.node, &site.mirrors, id)?))
+}
+
+/// Why a swap was given up, and what goes on: a swap never does by itself.
+fn given_up(volume: &VolumeName, is_scheduled: bool, error: MirrorError) -> ErrorBody {
+    let has_no_session = matches!(error, MirrorError::NoSession(_));
+    let error = error.into_error_body();
+    if !has_no_session {
+        return error;
+    }
+    let updates = match is_scheduled {
+        true => "updates go on by their schedule then",
+        false => "this mirror is not updated by itself either: it has no schedule, or is quiesced",
+    };
+    error.hint(format!(
+        "farside peer list shows the session. The swap does not go on by itself: once the session is back, farside mirror swap \
+         {volume} again; {updates}"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_swap_that_was_given_up_promises_no_more_than_what_goes_on() {
+        let volume: VolumeName = "q/db".parse().unwrap();
+        let lost = || MirrorError::NoSession("it went away".into());
+        let hint = given_up(&volume, false, lost()).hint.unwrap();
+        assert!(
+            hint.contains("farside mirror swap q/db again") && hint.contains("not updated by itself"),
+            "{hint}"
+        );
+        let hint = given_up(&volume, true, lost()).hint.unwrap();
+        assert!(hint.contains("go on by their schedule"), "{hint}");
+        assert!(given_up(&volume, true, MirrorError::State("no".into())).hint.is_none());
+    }
 }

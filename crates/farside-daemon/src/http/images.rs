@@ -275,7 +275,7 @@ pub(super) async fn delete_snapshot(
         let refused = info.filter(|info| !info.pinned_by.is_empty()).map(|_| {
             format!("{name}@{label} is kept for a mirror; farside mirror destinations {name} says for whom")
         });
-        let plan = plans::delete_snapshot(name, label, found.created_at, true, None, &[]);
+        let plan = plans::delete_snapshot(name, label, found.created_at, true, None, None, &[]);
         return Ok(Outcome::Plan(Plan { refused, ..plan }));
     }
     site.far.run(move || engine.delete_snapshot(&of, uuid)).await?;

@@ -28,11 +28,11 @@ use super::volumes::{name_of, parse};
 use crate::failure::Failure;
 use crate::mirrors::destinations::Holder;
 use crate::operations::{PATIENCE_DEFAULT, Subject};
-use crate::peers;
 use crate::plans::{self, DeleteFacts};
 use crate::schedules;
 use crate::site::Site;
 use crate::throttles;
+use crate::{convert, peers};
 
 /// How long `mirror create` waits for a session: long enough to dial once more.
 const CREATE_PATIENCE: Duration = Duration::from_secs(15);
@@ -262,14 +262,16 @@ type OneMirror = Path<(String, String)>;
 #[utoipa::path(
     post,
     path = "/mirrors/{pool}/{volume}/set",
+    params(Planned),
     request_body = SetMirror,
-    responses((status = 200, body = Mirror))
+    responses((status = 200, body = Outcome<Mirror>))
 )]
 async fn set(
     State(site): Shared,
     Path((pool, volume)): OneMirror,
+    Query(planned): Query<Planned>,
     Body(request): Body<SetMirror>,
-) -> Answer<Mirror> {
+) -> Answered<Mirror> {
     let name = name_of(pool, volume)?;
     // Out of its group also goes the way back of a volume that is the original now.
     let mirror = match only_leaves_group(&request) {
@@ -288,6 +290,9 @@ async fn set(
     let known = mirror.status().relationship;
     check_group(&site, group.as_ref().and_then(Option::as_deref), known.peer, &known.destination)?;
     let options = options_after(known.options.clone(), request.link)?;
+    if planned.plan {
+        return plan_set(&name, &mirror, retention).await.map(Outcome::Plan);
+    }
     // What is as it was asked for stays untouched: a script may ask every few seconds.
     if options != known.options {
         mirror.set_options(options).await?;
@@ -304,7 +309,20 @@ async fn set(
     let status = mirror.status();
     let follows = status.relationship.upstream.follows.first();
     let source_follows = source_follows(&site, is_grouped, follows);
-    Ok(Json(Mirror { source_follows, ..site.mirrors.document(&status, site.clock.now()) }))
+    Ok(Outcome::Done(Mirror { source_follows, ..site.mirrors.document(&status, site.clock.now()) }))
+}
+
+/// Which points would go.
+async fn plan_set(
+    name: &VolumeName,
+    mirror: &farside_mirror::Mirror,
+    retention: Option<Retention>,
+) -> Result<Plan, ApiError> {
+    let Some(retention) = retention else { return Ok(plans::rotate_otherwise(name, None, &[], 0)) };
+    let (gone, of) = mirror.would_let_go(&retention).await?;
+    let gone: Vec<_> =
+        gone.iter().map(|s| (format!("{name}@{}", s.name), convert::time(s.created_at))).collect();
+    Ok(plans::rotate_otherwise(name, Some(&retention.to_string()), &gone, of))
 }
 
 /// Whether a mirror is to be taken out of its group, and nothing else.
@@ -434,6 +452,8 @@ async fn plan_first_copy(site: &Site, volume: &VolumeName) -> Result<Plan, ApiEr
         },
     };
     let room = site.mirrors.staging_room(volume).await;
+    let refusing = site.takes_no_changes(&volume.pool).await?.map(|refusing| refusing.why);
+    let refused = refusing.or(refused);
     Ok(Plan { refused, ..plans::initialize(volume, &document.source, brings, room) })
 }
 

@@ -262,12 +262,16 @@ async fn reopen(
     }
     // One whose mirrors did not start is opened again too.
     if document.state == PoolState::Open && site.mirrors.destination(&name).is_ok() {
-        return Err(
-            ErrorBody::new(ErrorCode::Refused, format!("pool {name} is open and accepts changes")).into()
-        );
+        let refusing = site.takes_no_changes(&name).await?.map(|refusing| refusing.why);
+        let why = refusing.unwrap_or_else(|| format!("pool {name} is open and accepts changes"));
+        return Err(ErrorBody::new(ErrorCode::Refused, why).into());
     }
     let (pools, of) = (Arc::clone(&site.pools), name.clone());
-    site.blocking.run(move || pools.refuse_if_away(&of)).await?;
+    let look = move || {
+        pools.refuse_if_away(&of)?;
+        pools.refuse_without_room(&of)
+    };
+    site.blocking.run(look).await?;
     tracing::warn!(pool = name, error = document.error, "the pool is opened again on request");
     close_readers(&site, &name).await?;
     // From there on its place is taken until it is open again or failed.
@@ -452,6 +456,10 @@ async fn delete(
     let _guard = site.pool_lock.lock().await;
     let document = site.pools.status(&name)?;
     let plan = plan(&site, &document).await?;
+    let path_lost = match document.uuid {
+        None => Some(is_gone(&site, &document).await),
+        Some(_) => document.path_lost,
+    };
     if planned.plan {
         return Ok(Outcome::Plan(plan));
     }
@@ -482,7 +490,7 @@ async fn delete(
     // Last: from here on it is gone for good.
     site.blocking.run(move || pools::destroy(&removed)).await?;
     tracing::warn!(pool = name, path = document.path, "pool deleted on request");
-    Ok(Outcome::Done(document))
+    Ok(Outcome::Done(Pool { path_lost, ..document }))
 }
 
 /// Opens a pool again whose deletion came to nothing. `look` sees it before it is served.
@@ -559,6 +567,16 @@ async fn held_in(site: &Site, name: &str) -> Result<Vec<String>, ErrorBody> {
     site.blocking.run(look).await
 }
 
+/// Whether nothing is at the path of a pool that is not open. Of one that hangs in being opened nobody asks.
+async fn is_gone(site: &Site, pool: &Pool) -> bool {
+    if pool.engine != PoolEngine::Embedded || pool.state == PoolState::Opening {
+        return false;
+    }
+    let path = PathBuf::from(&pool.path);
+    let look = move || Ok::<_, ErrorBody>(matches!(path.try_exists(), Ok(false)));
+    site.blocking.run(look).await.unwrap_or(false)
+}
+
 async fn plan(site: &Site, pool: &Pool) -> Result<Plan, ErrorBody> {
     let mirrored: BTreeSet<VolumeName> = site.mirrors.of_pool(&pool.name).await?.into_iter().collect();
     // All that stands in the way, so that nobody has to find one after the other.
@@ -596,7 +614,7 @@ async fn plan(site: &Site, pool: &Pool) -> Result<Plan, ErrorBody> {
             // Of an original the other site has the schedule.
             let replicas = site.mirrors.rows_of(&pool.name).await?;
             let replicas: Vec<_> = replicas.iter().map(|row| row.destination.to_string()).collect();
-            plans::forget_pool(&pool.name, &pool.path, &replicas)
+            plans::forget_pool(&pool.name, &pool.path, is_gone(site, pool).await, &replicas)
         }
     };
     Ok(Plan { refused, ..plan })

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::{Path, Query, State};
 use farside_api::{ErrorBody, ErrorCode, SetSnapshotSchedule, SnapshotSchedule};
 use farside_engine::VolumeName;
 use utoipa_axum::router::OpenApiRouter;
@@ -11,10 +11,11 @@ use utoipa_axum::routes;
 
 use super::error::Body;
 use super::handler::{Answer, Routes, Shared};
+use super::plan::{Answered, Outcome, Planned};
 use super::volumes::{look, name_of, parse};
 use crate::failure::Failure;
-use crate::schedules;
 use crate::snapshot_schedules::Wanted;
+use crate::{convert, plans, schedules};
 
 pub(super) fn routes() -> Routes {
     OpenApiRouter::new().routes(routes!(list)).routes(routes!(show, set, end))
@@ -47,14 +48,16 @@ async fn show(State(site): Shared, Path((pool, volume)): Named) -> Answer<Snapsh
 #[utoipa::path(
     post,
     path = "/volumes/{pool}/{volume}/snapshot-schedule",
+    params(Planned),
     request_body = SetSnapshotSchedule,
-    responses((status = 200, body = SnapshotSchedule))
+    responses((status = 200, body = Outcome<SnapshotSchedule>))
 )]
 async fn set(
     State(site): Shared,
     Path((pool, volume)): Named,
+    Query(planned): Query<Planned>,
     Body(request): Body<SetSnapshotSchedule>,
-) -> Answer<SnapshotSchedule> {
+) -> Answered<SnapshotSchedule> {
     let name = name_of(pool, volume)?;
     let document = look(&site, &name)?;
     let schedule =
@@ -78,9 +81,20 @@ async fn set(
         retention: retention.map_err(Failure::into_error_body)?,
         hook: request.hook.map(|hook| Some(hook).filter(|hook| !hook.is_empty())),
     };
+    if planned.plan {
+        let timetables = Arc::clone(&site.snapshot_schedules);
+        let retention = wanted.retention;
+        let found = site
+            .blocking
+            .run(move || Ok::<_, ErrorBody>(timetables.would_let_go(document.uuid, retention.as_ref())));
+        let (gone, of) = found.await?;
+        let gone: Vec<_> = gone.into_iter().map(|(name, at)| (name, convert::time(at))).collect();
+        let retention = retention.map(|retention| retention.to_string());
+        return Ok(Outcome::Plan(plans::rotate_otherwise(&name, retention.as_deref(), &gone, of)));
+    }
     let set = site.snapshot_schedules.set(&name, document.uuid, wanted).await?;
     tracing::info!(volume = %name, schedule = set.schedule, retention = set.retention, hook = set.hook, "snapshots by timetable");
-    Ok(Json(set))
+    Ok(Outcome::Done(set))
 }
 
 /// Ends a timetable of snapshots.

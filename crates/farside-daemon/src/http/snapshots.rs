@@ -542,8 +542,16 @@ async fn delete(
         let (volume, status) = (&found.volume, &found.status);
         let created_at = convert::time(status.created_at);
         let clones = clones_of(&site, volume, Some(uuid))?;
-        let plan =
-            plans::delete_snapshot(volume, &status.name, created_at, status.on_main_line, bytes, &clones);
+        let frees = found.pool.snapshot_owned_bytes(&volume.volume, uuid).ok();
+        let plan = plans::delete_snapshot(
+            volume,
+            &status.name,
+            created_at,
+            status.on_main_line,
+            bytes,
+            frees,
+            &clones,
+        );
         return Ok(Outcome::Plan(Plan { refused, ..plan }));
     }
     if let Some(reason) = refused {
@@ -601,6 +609,8 @@ async fn rollback(
     };
     if planned.plan {
         let plan = plan_rollback(&site, &found, before.size_bytes, newest.as_deref()).await?;
+        let refusing = site.takes_no_changes(&volume.pool).await?.map(|refusing| refusing.why);
+        let refused = refusing.or(refused);
         return Ok(Outcome::Plan(Plan { refused, ..plan }));
     }
     if let Some(reason) = refused {

@@ -97,7 +97,15 @@ fn a_rollback_loses_nothing() {
 fn what_deletes_says_that_clones_stay() {
     let clones = ["p/drill".to_owned(), "p/test".to_owned()];
     let plans = [
-        delete_snapshot(&volume(), "monday", at("2026-11-16T03:00:00Z"), true, Some(8192), &clones),
+        delete_snapshot(
+            &volume(),
+            "monday",
+            at("2026-11-16T03:00:00Z"),
+            true,
+            Some(8192),
+            Some(12288),
+            &clones,
+        ),
         delete_volume(&volume(), 2, Some(8192), &clones, &[], &[]),
     ];
     for plan in plans {
@@ -110,11 +118,44 @@ fn what_deletes_says_that_clones_stay() {
 }
 
 #[test]
+fn a_smaller_retention_says_which_points_go() {
+    let point = |name: &str, at_text: &str| (name.to_owned(), at(at_text));
+    let gone = [point("p/db@one", "2026-11-16T03:00:00Z"), point("p/db@two", "2026-11-17T03:00:00Z")];
+    let plan = rotate_otherwise(&volume(), Some("last=3"), &gone, 5);
+    assert_eq!(plan.would, ["3 of 5 points stay"]);
+    assert_eq!(
+        plan.lost,
+        [
+            "2 points go for good; the oldest is p/db@one of 2026-11-16T03:00:00Z, the newest is p/db@two of 2026-11-17T03:00:00Z. \
+          farside snapshot hold keeps one"
+        ]
+    );
+    assert!(plan.lost_blocks.is_none() && plan.lost_bytes.is_none(), "it is not known here");
+    let one = rotate_otherwise(&volume(), Some("last=3"), &gone[..1], 4);
+    assert!(one.lost[0].starts_with("1 point goes for good; the oldest is p/db@one"), "{one:?}");
+    let same = rotate_otherwise(&volume(), Some("last=9"), &[], 5);
+    assert!(same.lost.is_empty() && same.lost_bytes == Some(0));
+}
+
+#[test]
+fn a_pool_whose_file_is_gone_is_not_said_to_leave_one() {
+    let there = forget_pool("q", "/srv/q.pool", false, &[]);
+    assert!(there.would[0].contains("/srv/q.pool stays as it is"), "{there:?}");
+    let gone = forget_pool("q", "/srv/q.pool", true, &["q/v".into()]);
+    assert!(
+        gone.would[0].contains("Nothing is at /srv/q.pool") && !gone.would[0].contains("stays as it is"),
+        "{gone:?}"
+    );
+    assert_eq!(gone.lost.len(), 1);
+}
+
+#[test]
 fn what_deletes_says_how_much() {
     golden(
-        &delete_snapshot(&volume(), "monday", at("2026-11-16T03:00:00Z"), true, Some(8192), &[]),
+        &delete_snapshot(&volume(), "monday", at("2026-11-16T03:00:00Z"), true, Some(8192), Some(12288), &[]),
         "delete snapshot p/db@monday
          would: p/db@monday is deleted; the volume and its other snapshots stay as they are
+         would: at most 12288 bytes come back in the pool; what a newer version, or deduplication, still uses stays in use
          lost: the state of p/db at 2026-11-16T03:00:00Z; at most the data that no other version of it holds:
          lost: Some(2) Some(8192) None",
     );

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farside_api::{ErrorBody, ErrorCode, PoolFileSystem};
-use farside_platform::{Found, free_bytes_at};
+use farside_platform::{BlockDevice, Found, free_bytes_at};
 
 use super::away::{Away, away};
 use super::capacity::LOOK_AT_ROOM_EVERY;
@@ -55,6 +55,7 @@ impl Pools {
                 if let Some(device) = device.upgrade() {
                     match found.and_then(|found| device.compared_with(&found)) {
                         Ok(at_path) => {
+                            device.keep_reserve(false);
                             let away = away(&path, &device, &at_path);
                             of_thread.note_below(below(Path::new(&path)).filter(|_| away.is_none()));
                             of_thread.note(&name, &path, away);

@@ -1,7 +1,7 @@
 //! Taking the snapshots of a timetable, and letting those go that its retention does not name.
 
 use farside_api::ErrorBody;
-use farside_mirror::retention::{KeptPoint, to_go};
+use farside_mirror::retention::{KeptPoint, Retention, to_go};
 use farside_platform::Timestamp;
 use farside_store::{NewSnapshot, Pool, SnapshotStatus};
 use farside_transfer::bases::kept_of;
@@ -100,18 +100,40 @@ pub(super) fn rotate(pools: &Pools, entry: &Entry) -> Result<usize, ErrorBody> {
     Ok(gone)
 }
 
+/// Only a timetable keeps it.
+fn is_free(snapshot: &SnapshotStatus, keeper: Uuid) -> bool {
+    !snapshot.held && snapshot.pinned_by == [keeper]
+}
+
+/// Which points of a volume another retention would let go, oldest first, with the moment of each, and how many there are.
+pub(super) fn would_let_go(
+    pool: &Pool,
+    volume: Uuid,
+    retention: &Retention,
+) -> (Vec<(String, Timestamp)>, usize) {
+    let Some(name) = name_of(pool, volume) else { return (Vec::new(), 0) };
+    let mut kept = kept(pool, volume);
+    kept.sort_by_key(|s| s.sequence);
+    let due = to_go(&kept.iter().map(point).collect::<Vec<_>>(), retention);
+    let goes = |s: &&SnapshotStatus| due.contains(&s.uuid) && is_free(s, kept_of(volume));
+    let gone = kept.iter().filter(goes).map(|s| (format!("{name}@{}", s.name), s.created_at)).collect();
+    (gone, kept.len())
+}
+
+fn point(snapshot: &SnapshotStatus) -> KeptPoint {
+    KeptPoint { snapshot: snapshot.uuid, at: snapshot.created_at, noted_at: snapshot.created_at }
+}
+
 fn rotate_one(pool: &Pool, volume: Uuid, entry: &Entry) -> Result<usize, ErrorBody> {
     let Some(name) = name_of(pool, volume) else { return Ok(0) };
     let (name, keeper) = (&*name, kept_of(volume));
     let mut kept = kept(pool, volume);
     kept.sort_by_key(|s| s.sequence);
-    let point = |s: &SnapshotStatus| KeptPoint { snapshot: s.uuid, at: s.created_at, noted_at: s.created_at };
     let points: Vec<KeptPoint> = kept.iter().map(point).collect();
     let mut gone = 0;
     for uuid in to_go(&points, &entry.retention) {
         // Held, or a transfer needs it: the next time.
-        let is_free = |s: &&SnapshotStatus| s.uuid == uuid && !s.held && s.pinned_by == [keeper];
-        if kept.iter().find(is_free).is_none() {
+        if !kept.iter().any(|s| s.uuid == uuid && is_free(s, keeper)) {
             continue;
         }
         pool.unpin_snapshot(name, uuid, keeper).map_err(Failure::into_error_body)?;

@@ -258,6 +258,17 @@ impl Mirror {
         is_done.await.unwrap_or_else(|_| Err(gone()))
     }
 
+    /// Which of the points that are kept by now another retention would let go, oldest first, and how many there are.
+    pub async fn would_let_go(
+        &self,
+        retention: &Retention,
+    ) -> Result<(Vec<SnapshotInfo>, usize), MirrorError> {
+        let status = self.status();
+        let (gone, count) = rotation::would_let_go(&self.parts, &status.relationship, retention).await?;
+        // Nothing rotates where hosts write.
+        Ok(if status.state == State::BrokenOff { (Vec::new(), count) } else { (gone, count) })
+    }
+
     /// Puts it into a group of mirrors, or takes it out of the one that it is in.
     pub async fn set_group(&self, group: Option<String>) -> Result<(), MirrorError> {
         let (done, is_done) = oneshot::channel();

@@ -105,6 +105,27 @@ async fn rotate(parts: &Parts, relationship: &Relationship) -> Result<usize, Mir
     Ok(gone.len())
 }
 
+/// What another retention would let go of what is kept by now, oldest first, and how many points there are. What is held, or needed
+/// for something else, stays.
+pub(super) async fn would_let_go(
+    parts: &Parts,
+    relationship: &Relationship,
+    retention: &Retention,
+) -> Result<(Vec<SnapshotInfo>, usize), MirrorError> {
+    let (engine, volume, id) = (parts.engine.clone(), relationship.destination.clone(), relationship.id);
+    let live = blocking(move || Ok::<_, MirrorError>(kept(&*engine, &volume, id)?)).await?;
+    let (points, _) = note(&live, &parts.store.kept_points(id).await?, parts.clock.now());
+    let (keeper, count) = (kept_of(id), live.len());
+    if retention.is_none() {
+        return Ok((Vec::new(), count));
+    }
+    let due = to_go(&points, retention);
+    let goes = |s: &SnapshotInfo| {
+        due.contains(&s.uuid) && !s.held && s.pinned_by == [keeper] && rescue_moment(&s.name).is_none()
+    };
+    Ok((live.into_iter().filter(goes).collect(), count))
+}
+
 /// What retention keeps, in the order in which it came.
 pub(crate) fn kept(
     engine: &dyn Engine,

@@ -1,0 +1,91 @@
+//! Pools that are open and take no changes: why, what is safe, and what helps.
+
+use std::sync::Arc;
+
+use farside_api::{ErrorBody, ErrorCode};
+use farside_store::{LacksRoomBelow, Pool};
+
+use super::{Content, Pools, Slot};
+use crate::site::Site;
+
+/// A pool takes no changes at present.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct TakesNoChanges {
+    /// Why, and what helps.
+    pub(crate) why: String,
+    /// Until it is opened again. Else it goes on by itself.
+    pub(crate) is_read_only: bool,
+}
+
+impl Pools {
+    /// Why an open pool takes no changes at present, if so. It asks the file system below.
+    pub(crate) fn takes_no_changes(&self, name: &str) -> Option<TakesNoChanges> {
+        let (pool, path) = self.open_with_path(name)?;
+        let status = pool.status();
+        let lacks = pool.lacks_room_below().map(|lacks| room_wanted(&lacks, &path)).unwrap_or_default();
+        if let Some(cause) = status.failed {
+            let why = format!(
+                "pool {name} is read-only since a write failed ({cause}). What was flushed is safe.{lacks} Then: farside pool reopen {name}"
+            );
+            return Some(TakesNoChanges { why, is_read_only: true });
+        }
+        let cause = status.refused_write?;
+        let why = format!(
+            "the device of pool {name} refuses data ({cause}). What was flushed is safe, and it goes on by itself.{lacks}"
+        );
+        Some(TakesNoChanges { why, is_read_only: false })
+    }
+
+    /// Refuses to open a pool again that would fail at once, since the file system below is full.
+    pub(crate) fn refuse_without_room(&self, name: &str) -> Result<(), ErrorBody> {
+        let Some((pool, path)) = self.open_with_path(name) else { return Ok(()) };
+        let Some(lacks) = pool.lacks_room_below() else { return Ok(()) };
+        Err(ErrorBody::new(
+            ErrorCode::NoSpace,
+            format!(
+                "pool {name} is not opened again: it would fail at its next write.{} It stays as it is: what was flushed is safe and \
+                 readable",
+                room_wanted(&lacks, &path)
+            ),
+        )
+        .hint(format!("then farside pool reopen {name}")))
+    }
+
+    fn open_with_path(&self, name: &str) -> Option<(Arc<Pool>, String)> {
+        match self.slots.read().get(name)? {
+            Slot { path, content: Content::Open(opened) } => Some((Arc::clone(&opened.pool), path.clone())),
+            _ => None,
+        }
+    }
+}
+
+impl Site {
+    /// As [`Pools::takes_no_changes`], where a file system that does not answer holds up nobody else.
+    pub(crate) async fn takes_no_changes(&self, pool: &str) -> Result<Option<TakesNoChanges>, ErrorBody> {
+        let (pools, of) = (Arc::clone(&self.pools), pool.to_owned());
+        self.blocking.run(move || Ok::<_, ErrorBody>(pools.takes_no_changes(&of))).await
+    }
+}
+
+fn room_wanted(lacks: &LacksRoomBelow, path: &str) -> String {
+    let mebibytes = |bytes: u64| bytes.div_ceil(1 << 20);
+    format!(
+        " The file system below {path} has {} MiB free, and the pool needs {}: free at least {} MiB there (df {path}).",
+        lacks.left_bytes >> 20,
+        mebibytes(lacks.needed_bytes),
+        mebibytes(lacks.needed_bytes - lacks.left_bytes)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_room_that_is_wanted_is_rounded_up() {
+        let lacks = LacksRoomBelow { needed_bytes: (5 << 20) + 1, left_bytes: (1 << 20) + 4096 };
+        let said = room_wanted(&lacks, "/srv/p.pool");
+        assert!(said.contains("has 1 MiB free, and the pool needs 6: free at least 4 MiB"), "{said}");
+        assert!(said.contains("df /srv/p.pool"));
+    }
+}
