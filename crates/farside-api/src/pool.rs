@@ -66,10 +66,11 @@ pub struct Pool {
     /// What to do about it.
     #[serde(default)]
     pub advice: Option<String>,
-    /// Its size in bytes. This and what follows is null while it is not open.
+    /// Its size in bytes; of a pool of Ceph what is used and free together, before copies. This and what follows is null while it is not
+    /// open, or while its cluster does not tell.
     pub size_bytes: Option<u64>,
     /// Bytes in use, metadata included, without what is reclaimable. What was overwritten or deleted since the last consistency point
-    /// may still be in it, at most an eighth of the pool.
+    /// may still be in it, at most an eighth of the pool. Of a pool of Ceph: what all its clients have written.
     pub used_bytes: Option<u64>,
     /// Bytes that nothing uses any more and that come back by themselves, with the next consistency points.
     #[serde(default)]

@@ -96,9 +96,9 @@ fn a_pool_of_ceph_shows_its_room_and_tells_when_little_is_left() {
     let plan = near.json("mirror initialize ceph/v --plan");
     assert!(plan["room_bytes"].as_u64().unwrap() > plan["brings_bytes"].as_u64().unwrap(), "{plan}");
 
-    // The pool fills up: 32 MiB are written, and 33 may be.
+    // The pool fills up: 32 MiB are written, and 33.5 may be.
     small.write("theirs", &vec![7; 32 << 20]);
-    small.set_quota(33 << 20);
+    small.set_quota(67 << 19);
     eventually("it is nearly full", || near.json("pool status ceph")["room"] == "nearly-full");
     assert!(near.ok("pool status ceph").contains("ceph osd pool set-quota"));
     assert!(near.http("/healthz").contains("pool ceph: "));

@@ -92,7 +92,8 @@ impl RbdEngine {
 }
 
 fn for_transfers(room: RbdRoom, host_reserve_percent: u8) -> StagingRoom {
-    let reserve_bytes = room.size_bytes() / 100 * u64::from(host_reserve_percent);
+    let part = u128::from(room.size_bytes()) * u128::from(host_reserve_percent.min(100)) / 100;
+    let reserve_bytes = u64::try_from(part).unwrap_or(u64::MAX);
     StagingRoom {
         room_bytes: room.free_bytes.saturating_sub(reserve_bytes),
         reserve_bytes,
@@ -155,5 +156,7 @@ mod tests {
         assert_eq!((room(400).room_bytes, room(400).reserve_bytes), (350, 50));
         assert_eq!(room(50).room_bytes, 0);
         assert_eq!(room(0).room_bytes, 0);
+        let all = for_transfers(RbdRoom { used_bytes: 0, free_bytes: 1_000_000_007 }, 100);
+        assert_eq!(all.room_bytes, 0, "to the last byte");
     }
 }

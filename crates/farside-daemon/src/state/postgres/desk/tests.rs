@@ -228,3 +228,34 @@ fn an_address_for_others_names_a_host() {
     assert_eq!(by("10.0.0.2:7443", "10.0.0.1"), Some("10.0.0.2:7443".into()));
     assert_eq!(by("10.0.0.2:0", "10.0.0.1"), None);
 }
+
+#[tokio::test]
+async fn invitations_are_named_and_taken_back_and_what_changes_without_a_leader_is_audited() {
+    let Some(database) = TestDatabase::postgres().await else { return };
+    let (mut first, ..) = site(&database, &[]).await;
+    let (one, other) = ("0123456789abcdef", "fedcba9876543210");
+    first.invite(one, b"sealed", Duration::from_secs(60)).await.unwrap();
+    first.invite(other, b"sealed", Duration::from_secs(30)).await.unwrap();
+    first.invite("over", b"sealed", Duration::ZERO).await.unwrap();
+    let open = first.invitations().await.unwrap();
+    assert_eq!(open.iter().map(|(id, _)| &**id).collect::<Vec<_>>(), ["fedcba98", "01234567"]);
+    assert!(first.cancel_invitation("01234567").await.unwrap().is_some());
+    assert_eq!(first.cancel_invitation("01234567").await.unwrap(), None, "it is taken back");
+    assert_eq!(desk(&database).await.join(one, &card("second")).await.unwrap(), None);
+    assert_eq!(first.invitations().await.unwrap().len(), 1);
+
+    let row = AuditRow {
+        who: "uid 0".into(),
+        origin: "socket of second".into(),
+        method: "POST".into(),
+        path: "/api/v1/site/daemons/first/drain".into(),
+        outcome: Some("done".into()),
+        ..AuditRow::default()
+    };
+    first.note_audit(&row).await.unwrap();
+    let mut connection = database.connection().await;
+    let kept: (String, String, bool) =
+        sqlx::query_as("SELECT origin, outcome, at > 0 FROM audit").fetch_one(&mut connection).await.unwrap();
+    assert_eq!(kept, ("socket of second".into(), "done".into(), true));
+    connection.close().await.unwrap();
+}
