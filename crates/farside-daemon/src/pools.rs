@@ -7,6 +7,7 @@ mod autogrow;
 mod away;
 mod capacity;
 pub(crate) mod cluster_room;
+mod cluster_watch;
 pub(crate) mod clustered;
 pub(crate) mod opening;
 pub(crate) mod place;

@@ -2,14 +2,12 @@
 //! lists pools is shown what was told last, and nothing once that is a minute old.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use farside_api::{Pool as Document, PoolRoom};
+use farside_api::PoolRoom;
 use farside_engine::rbd::RbdRoom;
 use farside_store::Room;
 use parking_lot::Mutex;
 
-use super::Pools;
 use super::capacity::next_level;
 
 /// What is known of each, by name.
@@ -25,7 +23,7 @@ struct Watch {
 
 impl ClusterRooms {
     /// The level of so much room, which is said in the log when it is another than before.
-    fn note(&self, name: &str, room: RbdRoom) {
+    pub(super) fn note(&self, name: &str, room: RbdRoom) {
         let before = {
             let mut watches = self.0.lock();
             let watch = watches.entry(name.to_owned()).or_default();
@@ -45,24 +43,24 @@ impl ClusterRooms {
         }
     }
 
-    fn level(&self, name: &str, room: RbdRoom) -> PoolRoom {
+    pub(super) fn level(&self, name: &str, room: RbdRoom) -> PoolRoom {
         let told = self.0.lock().get(name).and_then(|watch| watch.told);
         told.unwrap_or_else(|| level_after(PoolRoom::Enough, room))
     }
 
     /// Whether nobody asks for it yet; who hears that asks, and says when that has ended.
-    fn begin(&self, name: &str) -> bool {
+    pub(super) fn begin(&self, name: &str) -> bool {
         !std::mem::replace(&mut self.0.lock().entry(name.to_owned()).or_default().is_asked, true)
     }
 
-    fn end(&self, name: &str) {
+    pub(super) fn end(&self, name: &str) {
         if let Some(watch) = self.0.lock().get_mut(name) {
             watch.is_asked = false;
         }
     }
 
     /// Whether this is the first time that its cluster says nothing.
-    fn note_silent(&self, name: &str) -> bool {
+    pub(super) fn note_silent(&self, name: &str) -> bool {
         self.0.lock().get_mut(name).is_some_and(|watch| !std::mem::replace(&mut watch.is_silent, true))
     }
 
@@ -70,52 +68,6 @@ impl ClusterRooms {
     pub(super) fn forget(&self, name: &str) {
         if let Some(watch) = self.0.lock().get_mut(name) {
             watch.told = None;
-        }
-    }
-}
-
-impl Pools {
-    /// Has the room of each connected pool of Ceph be looked at.
-    pub(super) fn look_at_clusters(self: &Arc<Self>) {
-        for name in self.clustered() {
-            if !self.cluster_rooms.begin(&name) {
-                continue;
-            }
-            let (pools, of) = (Arc::clone(self), name.clone());
-            let look = move || {
-                pools.look_at_cluster(&of);
-                pools.cluster_rooms.end(&of);
-            };
-            if std::thread::Builder::new().name("pool-room".to_owned()).spawn(look).is_err() {
-                self.cluster_rooms.end(&name);
-            }
-        }
-    }
-
-    /// Asks the cluster of a pool for its room.
-    pub(super) fn look_at_cluster(&self, name: &str) {
-        match self.rbd.ask_room(name) {
-            Ok(room) => self.cluster_rooms.note(name, room),
-            // Taken away meanwhile, or away: who has to know that is told by others.
-            Err(error) if self.cluster_rooms.note_silent(name) => {
-                tracing::info!(pool = name, "how much room the pool has is not known: {error}");
-            }
-            Err(_) => {}
-        }
-    }
-
-    /// Adds the room of a pool of Ceph to what is listed of it, as it was told last.
-    pub(super) fn with_cluster_room(&self, pool: Document) -> Document {
-        let Some(room) = self.rbd.room(&pool.name) else { return pool };
-        let level = self.cluster_rooms.level(&pool.name, room);
-        Document {
-            size_bytes: Some(room.size_bytes()),
-            used_bytes: Some(room.used_bytes),
-            free_bytes: Some(room.free_bytes),
-            room: Some(level),
-            room_bytes: Some(room.free_bytes),
-            warning: warning(level, room),
-            ..pool
         }
     }
 }
@@ -129,7 +81,7 @@ fn level_after(before: PoolRoom, room: RbdRoom) -> PoolRoom {
 }
 
 /// What a level means and what to do, in words.
-fn warning(level: PoolRoom, room: RbdRoom) -> Option<String> {
+pub(super) fn warning(level: PoolRoom, room: RbdRoom) -> Option<String> {
     let percent =
         (u128::from(room.used_bytes) * 100).checked_div(u128::from(room.size_bytes())).unwrap_or(100);
     let left = format!("{:.1} GiB", room.free_bytes as f64 / f64::from(1 << 30));

@@ -41,6 +41,7 @@ mod opened;
 mod pool;
 mod readers;
 mod room;
+mod room_asked;
 mod roots;
 mod settle;
 mod snapshots;

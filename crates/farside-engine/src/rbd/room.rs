@@ -4,22 +4,12 @@
 //! full. A quota of the pool may leave less. A namespace has the room of its pool. The cluster counts every few seconds: what was written
 //! or deleted just now is in it a little later, and what was deleted when its OSDs have trimmed it.
 
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use serde::Deserialize;
 
-use super::errors::explained;
-use super::state::RbdEngine;
-use crate::{EngineError, StagingRoom};
-
-/// What the cluster has told is believed for so long by who begins a transfer. It counts anew about as often itself.
-const FRESH_FOR: Duration = Duration::from_secs(5);
-/// And shown for so long: longer than a look every ten seconds, the last of which the cluster took its full time not to answer.
-const SHOWN_FOR: Duration = Duration::from_secs(60);
-/// What monitors are asked.
-const COMMAND: &str = r#"{"prefix": "df", "detail": "detail", "format": "json"}"#;
+use crate::StagingRoom;
 
 /// The room of a pool, bytes, each as hosts see them: before copies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,58 +30,19 @@ impl RbdRoom {
 /// What a pool's cluster told last.
 #[derive(Default)]
 pub(super) struct Told {
-    last: Mutex<Option<(Instant, RbdRoom)>>,
+    pub(super) last: Mutex<Option<(Instant, RbdRoom)>>,
     /// One asks at a time.
-    asking: Mutex<()>,
+    pub(super) asking: Mutex<()>,
 }
 
 impl Told {
-    fn within(&self, limit: Duration) -> Option<RbdRoom> {
+    pub(super) fn within(&self, limit: Duration) -> Option<RbdRoom> {
         self.last.lock().filter(|(at, _)| at.elapsed() < limit).map(|(_, room)| room)
     }
 }
 
-impl RbdEngine {
-    /// Asks the cluster of a pool for its room: a round trip, or until its time-out.
-    ///
-    /// # Errors
-    /// The pool is not there, or its cluster does not answer, or does not say.
-    pub fn ask_room(&self, pool: &str) -> Result<RbdRoom, EngineError> {
-        let pool = self.pool(pool)?;
-        let _turn = pool.room.asking.lock();
-        let what = format!("the room of pool {}", pool.name);
-        let told = pool.ceph.connection.ask_monitors(COMMAND);
-        let told = told.map_err(|failed| explained(&pool, &what, failed, 0))?;
-        let room = read(&told, &pool.options.rbd_pool).ok_or_else(|| {
-            EngineError::Io(format!(
-                "{what}: the cluster's monitors do not say it of Ceph's pool {}. What is published is safe. What they say: ceph df detail",
-                pool.options.rbd_pool
-            ))
-        })?;
-        *pool.room.last.lock() = Some((Instant::now(), room));
-        Ok(room)
-    }
-
-    /// The room of a pool as its cluster told it within the last minute. Nobody is asked.
-    pub fn room(&self, pool: &str) -> Option<RbdRoom> {
-        self.pool(pool).ok()?.room.within(SHOWN_FOR)
-    }
-
-    /// Has transfers leave so many percent of each pool free for hosts.
-    pub fn set_host_reserve(&self, percent: u8) {
-        self.inner.host_reserve_percent.store(percent.min(100), Ordering::Relaxed);
-    }
-
-    /// What transfers may still bring into a pool. None if its cluster does not say: they begin and see.
-    pub(super) fn room_for_transfers(&self, pool: &str) -> Result<Option<StagingRoom>, EngineError> {
-        let known = self.pool(pool)?.room.within(FRESH_FOR);
-        let Some(room) = known.or_else(|| self.ask_room(pool).ok()) else { return Ok(None) };
-        let percent = self.inner.host_reserve_percent.load(Ordering::Relaxed);
-        Ok(Some(for_transfers(room, percent)))
-    }
-}
-
-fn for_transfers(room: RbdRoom, host_reserve_percent: u8) -> StagingRoom {
+/// What is left to transfers of it.
+pub(super) fn for_transfers(room: RbdRoom, host_reserve_percent: u8) -> StagingRoom {
     let part = u128::from(room.size_bytes()) * u128::from(host_reserve_percent.min(100)) / 100;
     let reserve_bytes = u64::try_from(part).unwrap_or(u64::MAX);
     StagingRoom {
@@ -122,7 +73,7 @@ struct DfStats {
 }
 
 /// What `df detail` says of a pool. Nothing if it does not name it, and of a cluster that has no OSD that it could count.
-fn read(told: &[u8], pool: &str) -> Option<RbdRoom> {
+pub(super) fn read(told: &[u8], pool: &str) -> Option<RbdRoom> {
     let df: Df = serde_json::from_slice(told).ok()?;
     let DfStats { stored, max_avail, quota_bytes } = df.pools.into_iter().find(|of| of.name == pool)?.stats;
     let by_quota = if quota_bytes == 0 { u64::MAX } else { quota_bytes.saturating_sub(stored) };
