@@ -71,8 +71,8 @@ impl Way {
                 "is farsided running? name its directory with --data-dir DIR, or its socket with --socket PATH or FARSIDE_SOCKET"
             }
             Way::Network(_) => {
-                "is farsided running with --api-listen, and is this its address and certificate? farside config show at the site \
-                 itself has both"
+                "is farsided running with --api-listen, and is this its address (7443 as a rule; 7440 is for peers) and certificate? \
+                 farside config show at the site itself has both"
             }
         }
     }

@@ -12,10 +12,13 @@ pub(super) fn found(error: &(dyn std::error::Error + 'static)) -> Option<&'stati
     errors.find_map(|error| met(tls_error(error)?))
 }
 
-/// The error of TLS that this one is, or that it carries: an error of I/O that was made of one does not name it as its source.
+/// The error of TLS that this one is, or that it carries: an error of I/O does not name what it was made of as its source, and may be made
+/// of another one.
 fn tls_error<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a Error> {
-    let carried = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
-    error.downcast_ref::<Error>().or_else(|| carried?.downcast_ref::<Error>())
+    match error.downcast_ref::<std::io::Error>() {
+        Some(io) => tls_error(io.get_ref()?),
+        None => error.downcast_ref::<Error>(),
+    }
 }
 
 fn met(error: &Error) -> Option<&'static str> {
@@ -42,6 +45,9 @@ mod tests {
         let carried = |error: Error| std::io::Error::new(std::io::ErrorKind::InvalidData, error);
         let plain = carried(Error::InvalidMessage(InvalidMessage::InvalidContentType));
         assert_eq!(found(&plain), Some("it does not speak TLS"));
+        // As a library hands it on.
+        let again = std::io::Error::other(carried(Error::InvalidMessage(InvalidMessage::InvalidContentType)));
+        assert_eq!(found(&again), Some("it does not speak TLS"));
         let peers = carried(Error::AlertReceived(AlertDescription::NoApplicationProtocol));
         assert!(found(&peers).unwrap().contains("peers"));
         // A certificate that is not believed is the API's, or somebody in between.

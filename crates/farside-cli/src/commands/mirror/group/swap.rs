@@ -231,7 +231,7 @@ fn left_behind(had: &[(&str, Option<&str>)], group: Option<&str>) -> String {
     match lines.is_empty() {
         true => String::new(),
         false => format!(
-            "{what} not go along with a swap. Unless they are set there already, at {site}:\n{}",
+            "{what} not go along with a swap. Unless that is set there already, at {site}:\n{}",
             lines.concat()
         ),
     }
