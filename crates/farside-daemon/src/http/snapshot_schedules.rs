@@ -84,9 +84,8 @@ async fn set(
     if planned.plan {
         let timetables = Arc::clone(&site.snapshot_schedules);
         let retention = wanted.retention;
-        let found = site
-            .blocking
-            .run(move || Ok::<_, ErrorBody>(timetables.would_let_go(uuid, retention.as_ref())));
+        let found =
+            site.blocking.run(move || Ok::<_, ErrorBody>(timetables.would_let_go(uuid, retention.as_ref())));
         let (gone, of) = found.await?;
         let gone: Vec<_> = gone.into_iter().map(|(name, at)| (name, convert::time(at))).collect();
         let retention = retention.map(|retention| retention.to_string());

@@ -2,7 +2,7 @@
 
 use farside_api::TransferRecord;
 
-use super::{changed_and_here, name_of};
+use super::outcomes::{changed_and_here, name_of};
 use crate::output::{Column, or_dash, table};
 use crate::progress::reduction;
 use crate::quantities::{duration, size, time};

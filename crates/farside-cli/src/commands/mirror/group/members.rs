@@ -183,10 +183,7 @@ pub(super) fn overtaken(mirror: &Mirror) -> Option<&Mirror> {
 }
 
 /// A replica of the group that holds a version: what is asked of it alone is done to all, where the daemon does so.
-pub(in crate::commands::mirror) async fn one_of(
-    context: &Context,
-    group: &str,
-) -> Result<VolumeName, ErrorBody> {
+pub(crate) async fn one_of(context: &Context, group: &str) -> Result<VolumeName, ErrorBody> {
     let mirrors: Vec<Mirror> = context.client.get(&["mirrors"]).await?;
     let (with_version, _) = of_group(mirrors, group)?;
     // Of one that is broken off the daemon would say only that.

@@ -14,7 +14,7 @@ use super::members::{Member, Step, consent, members, overtaken};
 use super::whereabouts;
 use crate::arguments::destructive::Destructive;
 use crate::commands::context::Context;
-use crate::commands::mirror::{advice_after_resync, outcome};
+use crate::commands::mirror::outcomes::{advice_after_resync, outcome};
 use crate::progress;
 
 /// What came of it.

@@ -1,0 +1,103 @@
+//! What came of a transfer, and what is to be done next, in words.
+
+use farside_api::{Mirror, Operation, OperationKind, TransferRecord};
+
+use crate::output::or_dash;
+use crate::progress;
+use crate::quantities::{duration, size};
+
+/// What the new replica lacks, with the lines to type.
+pub(super) fn advice_after_resync(follower: &Mirror) -> String {
+    let name = &follower.name;
+    let mut advice = String::new();
+    if follower.schedule.is_none() {
+        advice += &format!(
+            "{name} has no schedule: it is updated only when you ask; farside mirror set {name} --every 10s gives it one\n"
+        );
+    }
+    if follower.retention.is_none() {
+        advice += &format!(
+            "{name} keeps only its newest point, whatever the other side has kept until now; farside mirror set {name} --keep \
+             last=10,hourly=24,daily=7 keeps more\n"
+        );
+    }
+    advice
+}
+
+/// What its former source keeps from now on, and with whom it is updated, is said there. Only that it was asked for here is known here.
+pub(super) fn advice_after_swap(before: &Mirror) -> Option<String> {
+    let (site, volume) = before.source.split_once(':')?;
+    let keeps = before.retention.as_ref().map(|keep| {
+        ("keep only its newest point", format!("the retention ({keep})"), format!("--keep {keep}"))
+    });
+    let together = before
+        .group
+        .as_ref()
+        .map(|group| ("be in no group", format!("the group ({group})"), format!("--group {group}")));
+    let had: Vec<_> = keeps.into_iter().chain(together).collect();
+    let joined = |of: Vec<&str>, between: &str| of.join(between);
+    (!had.is_empty()).then(|| {
+        format!(
+            "{} may {} from then on: of {}, {} {} not go along. Once the roles have changed, at {site}: farside mirror set {volume} {}\n",
+            before.source,
+            joined(had.iter().map(|(may, ..)| *may).collect(), " and "),
+            before.name,
+            joined(had.iter().map(|(_, what, _)| what.as_str()).collect(), " and "),
+            if had.len() == 1 { "does" } else { "do" },
+            joined(had.iter().map(|(.., option)| option.as_str()).collect(), " "),
+        )
+    })
+}
+
+/// What an operation that has ended did.
+pub(super) fn outcome(operation: &Operation) -> String {
+    let turned = match operation.kind {
+        OperationKind::Swap => {
+            format!(
+                "the roles have changed: hosts may write to {}, its former source follows it\n",
+                operation.volume
+            )
+        }
+        _ => String::new(),
+    };
+    let Some(record) = &operation.record else {
+        return if turned.is_empty() { format!("{} done\n", operation.volume) } else { turned };
+    };
+    let wire = record.wire_bytes_sent + record.wire_bytes_received;
+    let set_aside = record.set_aside.iter().map(|name| {
+        let what = match name.starts_with("rescue-source-") {
+            // From its source, before that went back; or from its own hosts, if everything was compared.
+            true => "what it showed before, which its source does not have,",
+            false => "what it showed before",
+        };
+        format!("{what} stays as {}@{name}; it opens read-only\n", operation.volume)
+    });
+    let set_aside: String = set_aside.collect();
+    let (changed, here) = changed_and_here(record);
+    format!(
+        "{turned}{} holds {}: {} changed{}, {} on the wire{}, {}\n{set_aside}",
+        operation.volume,
+        or_dash(record.incremental.clone(), |s| s),
+        size(changed),
+        if here > 0 { format!(", of which {} was here already", size(here)) } else { String::new() },
+        size(wire),
+        progress::reduction(changed, wire).map(|r| format!(" ({r})")).unwrap_or_default(),
+        duration(record.duration_seconds),
+    )
+}
+
+/// Bytes of data that the volume got, and how many of these did not travel: they were known here, or an earlier transfer that was
+/// cut had brought them.
+pub(super) fn changed_and_here(record: &TransferRecord) -> (u64, u64) {
+    let known = record.levels.map_or(0, |levels| levels.known.in_bytes);
+    let here = known.saturating_add(record.resumed_bytes);
+    (record.changed_bytes.saturating_add(here), here)
+}
+
+/// A value as JSON names it.
+pub(super) fn name_of(value: &impl serde::Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(name)) => name,
+        _ => String::new(),
+    }
+}
