@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where it is wrong")]
 
+mod cluster;
 mod daemons;
 mod faults;
 mod keeper;
