@@ -31,6 +31,7 @@ fn support() {
                     names: vec!["san.example".into()],
                     own_certificates: false,
                 }),
+                daemon: Some("north-2".into()),
                 log: "info".into(),
                 log_format: "text".into(),
                 database: Some("sqlite:".into()),
@@ -86,7 +87,7 @@ fn support() {
                 "nbd": {
                     "listen": "0.0.0.0:10809", "tls": true, "names": ["san.example"], "own_certificates": false
                 },
-                "log": "info", "log_format": "text", "database": "sqlite:",
+                "daemon": "north-2", "log": "info", "log_format": "text", "database": "sqlite:",
                 "wire": {
                     "effort": "auto", "encoder_memory_bytes": 268_435_456, "similarity_bytes_per_tib": 16_777_216
                 },

@@ -2,7 +2,8 @@
 
 use std::process::Command;
 
-use crate::keeper::{Keeper, Kind, MIB, cluster, pair};
+use crate::cluster::cluster;
+use crate::keeper::{Keeper, Kind, MIB, pair};
 use crate::support::{Site, eventually, status, text};
 
 /// A pool of Ceph of this test's own, and its only user.

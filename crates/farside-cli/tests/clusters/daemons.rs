@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::keeper::{Keeper, Kind, MIB, cluster};
+use crate::cluster::cluster;
+use crate::keeper::{Keeper, Kind, MIB};
 use crate::support::database_server::DatabaseServer;
 use crate::support::several::{Several, leader_of};
 use crate::support::{Site, eventually, status};

@@ -2,7 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use crate::keeper::{Keeper, Kind, MIB, cluster, pair};
+use rustix::process::Signal;
+
+use crate::cluster::{Osd, cluster, cluster_alone};
+use crate::keeper::{Keeper, Kind, MIB, pair};
 use crate::support::{Site, eventually, status};
 
 const SIZE: u64 = 16 * MIB;
@@ -54,7 +57,7 @@ fn a_pool_of_ceph_comes_and_goes() {
         ("--engine rbd --rbd-pool rbd --user nobody-known", "client.nobody-known"),
         ("--engine rbd --rbd-pool rbd --rbd-namespace no-such", "namespace"),
     ] {
-        let said = a.farside(&format!("pool create x {words} --conf {conf}"));
+        let said = a.farside(&format!("pool create x {words} --conf {}", &*conf));
         let said = String::from_utf8_lossy(&said.stderr).into_owned();
         assert!(said.contains(what) && said.contains("Nothing was changed"), "{words}: {said}");
     }
@@ -86,13 +89,8 @@ fn another_site_is_not_fenced() {
 /// A cluster that stands still has the mirror wait, hosts of other pools and the status notice nothing, and all goes on by itself.
 #[test]
 fn a_cluster_that_stands_still_holds_up_its_own_mirrors_alone() {
-    let Some(conf) = cluster() else { return };
-    let pid = std::path::Path::new(&conf).with_file_name("run/osd.0.pid");
-    let Some(pid) = std::fs::read_to_string(&pid).ok().and_then(|pid| pid.trim().parse::<i32>().ok()) else {
-        eprintln!("**** SKIPPED: the cluster is not one of scripts/ceph-cluster");
-        return;
-    };
-    let osd = rustix::process::Pid::from_raw(pid).unwrap();
+    let Some(conf) = cluster_alone() else { return };
+    let Some(osd) = Osd::of(&conf) else { return };
     let root = tempfile::tempdir().unwrap();
     let (a, b) = (Site::start(root.path(), "a"), Site::start(root.path(), "b"));
     let (p, q) = (Keeper::make(&a, Kind::Rbd, "p", &conf), Keeper::make(&b, Kind::Embedded, "q", &conf));
@@ -104,7 +102,7 @@ fn a_cluster_that_stands_still_holds_up_its_own_mirrors_alone() {
     a.ok("peer allow b p/v");
     b.ok("mirror create a:p/v q/v --every 1s");
     b.ok("mirror initialize q/v");
-    rustix::process::kill_process(osd, rustix::process::Signal::STOP).unwrap();
+    osd.signal(Signal::STOP);
     let mut longest = Duration::ZERO;
     let until = Instant::now() + Duration::from_secs(15);
     while Instant::now() < until {
@@ -118,7 +116,7 @@ fn a_cluster_that_stands_still_holds_up_its_own_mirrors_alone() {
         longest = longest.max(asked.elapsed());
         std::thread::sleep(Duration::from_millis(200));
     }
-    rustix::process::kill_process(osd, rustix::process::Signal::CONT).unwrap();
+    osd.signal(Signal::CONT);
     println!("status, pools and a flush beside it: {longest:?} at most");
     assert!(longest < Duration::from_secs(5), "{longest:?}");
     p.write(&a, "v", SIZE, &[(0, &[8; 8192])]);

@@ -8,15 +8,6 @@ use crate::support::{Site, text};
 
 pub(crate) const MIB: u64 = 1 << 20;
 
-/// The cluster for tests; none: it says so.
-pub(crate) fn cluster() -> Option<String> {
-    let conf = std::env::var("FARSIDE_TEST_CEPH_CONF").ok().filter(|conf| !conf.is_empty());
-    if conf.is_none() {
-        eprintln!("**** SKIPPED: FARSIDE_TEST_CEPH_CONF names no cluster (scripts/ceph-cluster start DIR)");
-    }
-    conf
-}
-
 /// Where a site keeps its volumes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
@@ -25,6 +16,7 @@ pub(crate) enum Kind {
 }
 
 /// A pool of a site, and whoever uses its volumes beside farside.
+#[derive(Clone)]
 pub(crate) struct Keeper {
     pub(crate) kind: Kind,
     pub(crate) pool: String,
@@ -131,6 +123,11 @@ impl Keeper {
         }
         diff.push(b'e');
         self.try_rbd(&["import-diff", "--no-progress", "-", &self.image(volume)], &diff)
+    }
+
+    /// The address of an image as QEMU has it.
+    pub(crate) fn qemu_address(&self, volume: &str) -> String {
+        format!("rbd:{}:id=farside:conf={}", self.image(volume), self.conf)
     }
 
     /// What hosts see of a volume.

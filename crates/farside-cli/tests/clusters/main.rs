@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where it is wrong")]
 
 mod capacity;
+mod cluster;
 mod daemons;
 mod faults;
 mod keeper;

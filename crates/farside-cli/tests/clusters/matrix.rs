@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
 
-use crate::keeper::{Keeper, Kind, MIB, cluster, pair};
+use crate::cluster::cluster;
+use crate::keeper::{Keeper, Kind, MIB, pair};
 use crate::support::{Site, eventually, seed, status};
 
 const SIZE: u64 = 96 * MIB;

@@ -5,7 +5,8 @@ use std::time::Instant;
 use rand::rngs::StdRng;
 use rand::{RngCore, SeedableRng};
 
-use crate::keeper::{Keeper, Kind, MIB, cluster, pair};
+use crate::cluster::cluster;
+use crate::keeper::{Keeper, Kind, MIB, pair};
 use crate::support::{Site, seed, status};
 
 const SIZE: u64 = 64 << 30;

@@ -1,6 +1,7 @@
 //! Snapshots of images by a timetable, and the retention of a replica that is an image.
 
-use crate::keeper::{Keeper, Kind, MIB, cluster, pair};
+use crate::cluster::cluster;
+use crate::keeper::{Keeper, Kind, MIB, pair};
 use crate::support::{Site, eventually};
 
 const SIZE: u64 = 16 * MIB;
