@@ -5,9 +5,10 @@
 . "$CONTENDERS/farside.sh"
 
 # Starts the cluster. Its directory is short: the kernel takes no long path for a socket.
-start_ceph() {
+start_ceph() { # address, if others than this site's own are to reach it
     ceph_at=$(mktemp -d "/tmp/ceph-$SITE.XXXXXX")
-    FARSIDE_CEPH_STORE=memstore "$CONTENDERS/../../scripts/ceph-cluster" start "$ceph_at/c" >/dev/null
+    FARSIDE_CEPH_STORE=memstore FARSIDE_CEPH_ADDRESS=${1:-127.0.0.1} \
+        "$CONTENDERS/../../scripts/ceph-cluster" start "$ceph_at/c" >/dev/null
     ln -s "$ceph_at/c" "$HERE/ceph"
     touch "$HERE/ceph-up"
 }
@@ -17,8 +18,8 @@ stop_ceph() {
 }
 
 # The cluster, until the service is stopped.
-serve_ceph() {
-    start_ceph
+serve_ceph() { # address, as above
+    start_ceph "$@"
     trap 'stop_ceph; exit 0' TERM
     sleep infinity &
     wait

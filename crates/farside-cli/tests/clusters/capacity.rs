@@ -76,7 +76,8 @@ fn a_pool_of_ceph_shows_its_room_and_tells_when_little_is_left() {
     std::fs::write(dir.join("farside.toml"), "[alarms]\nclear_after = \"1s\"\n").unwrap();
     let near = Site::start(root.path(), "near");
     let tank = Keeper::make(&far, Kind::Embedded, "tank", &conf);
-    near.ok(&format!("pool create ceph --engine rbd --rbd-pool {0} --user {0} --conf {conf}", small.name));
+    let (pool, conf) = (&small.name, &*conf);
+    near.ok(&format!("pool create ceph --engine rbd --rbd-pool {pool} --user {pool} --conf {conf}"));
     let pool = near.json("pool status ceph");
     let figure =
         |pool: &serde_json::Value, name: &str| pool[name].as_u64().unwrap_or_else(|| panic!("{pool}"));
