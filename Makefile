@@ -3,7 +3,7 @@
 # scripts/install-test-tools.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-accel demo-cluster demo-console console test-console test-api accel-faults test test-full soak bench bench-emulator bench-main-job bench-store bench-wire bench-link bench-codec bench-streams check doc
+.PHONY: help demo demo-accel demo-cluster demo-console console test-console test-api accel-faults test test-full soak bench bench-emulator bench-main-job bench-store bench-wire bench-link bench-codec bench-streams bench-database check doc
 
 help:  ## Show this list.
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -61,6 +61,9 @@ bench-link:  ## How full lines get, farside and iperf3 and rsync (root, 20 minut
 
 bench-streams:  ## The accelerator's chunk store on streams: bytes and speed per effort, cold, warm, after an update.
 	@scripts/bench-streams
+
+bench-database:  ## What 10,000 mirrors and five daemons ask of PostgreSQL, by the daemon's statements (five minutes).
+	@scripts/bench-database
 
 bench-codec:  ## The codec alone on the data sets: bytes and speed per effort, break-even rates, index sizes.
 	@scripts/bench-codec

@@ -283,7 +283,7 @@ fn a_request_with_a_parameter_that_nothing_reads_does_nothing() {
     };
     let said = post("/mirrors/q/v/quiesce?plan=true", "{}");
     assert!(said.contains("this request has no plan; nothing was done"), "{said}");
-    assert_eq!(status(&pair.b, "q/v")["state"], "mirrored");
+    assert_eq!(status(&pair.b, "q/v")["state"], "uninitialized", "and not quiesced");
     let said = post("/mirrors/q/v/set?plan=true", "{\"every_seconds\":9}");
     assert!(said.contains("change q/v"), "{said}");
     assert!(status(&pair.b, "q/v")["schedule"].is_null());

@@ -86,6 +86,9 @@ fn a_replica_keeps_what_its_retention_names() {
     assert_eq!((names(b, "q/v"), status(b, "q/v")["retention"].clone()), (before, "floor=2,last=3".into()));
     b.ok("mirror set q/v --keep floor=2,last=4");
     b.ok("mirror set q/v --keep last=2 --yes");
+    // They go with the next update.
+    write(a, 25);
+    b.ok("mirror update q/v");
     eventually("two are left", || snapshots(b, "q/v").iter().filter(|s| s["rotates"] == true).count() <= 2);
     // With none, what is there stays.
     b.ok("mirror set q/v --keep none");

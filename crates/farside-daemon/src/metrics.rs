@@ -14,7 +14,7 @@ use farside_api::{
     AcceleratorStatus, Dedup, DedupState, Host, Mirror, MirrorState, PathState, Peer, PeerPath, PeerState,
     Pool, PoolEngine, PoolRoom, PoolState, Role, Scrub, ScrubState, SourceHeard,
 };
-use farside_mirror::{LogEntry, LogEvent, QueueStatus, Relationship};
+use farside_mirror::{LogEntry, LogEvent, QueueStatus};
 use farside_transfer::{LevelKind, TransferReport, TransferResult};
 use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
@@ -164,8 +164,8 @@ impl Metrics {
 }
 
 /// Counts a transfer that has ended here.
-pub(crate) fn transfer_ended(relationship: &Relationship, report: &TransferReport) {
-    let mirror = relationship.destination.to_string();
+pub(crate) fn transfer_ended(replica: &str, report: &TransferReport) {
+    let mirror = replica.to_owned();
     counter!(MIRROR_WIRE_BYTES, "mirror" => mirror.clone(), "direction" => "sent")
         .increment(report.wire_bytes_sent);
     counter!(MIRROR_WIRE_BYTES, "mirror" => mirror.clone(), "direction" => "received")

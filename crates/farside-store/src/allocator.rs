@@ -206,6 +206,12 @@ impl Allocator {
         Some((Place(first), count))
     }
 
+    /// What is free nearest to the start is given out next. A file has its room there already; farther on it may have to take more.
+    pub(crate) fn rewind(&mut self) {
+        self.data_cursor = self.first_allocatable;
+        self.node_cursor = self.first_allocatable;
+    }
+
     /// Gives out one block for a leaf.
     pub(crate) fn allocate_leaf(&mut self) -> Option<Place> {
         let block = self.next_free(self.node_cursor)?;

@@ -36,18 +36,32 @@ fn work(weak: &Weak<Pool>, wake: &Wake, told: &mut Option<String>) -> bool {
             }
         })
     };
+    pool.look_below();
     // What fails stays, is tried again, and is told: see `Pool::note_data_write`.
-    let _ = pool.write_out();
+    let written = pool.write_out();
     let is_asked = pool.settle_wanted.swap(false, Ordering::AcqRel);
-    let result = if is_asked || pool.point_is_due() {
+    let is_due = is_asked || pool.point_is_due();
+    if is_due && written.is_err_and(|error| error.is_full_below()) {
+        // The point gives more than the reserve takes.
+        pool.make_way();
+    }
+    let mut may_be_due = true;
+    let result = if is_due {
         match pool.consistency_point() {
             // What is reaped may give it some. Whoever writes is told.
-            Err(StoreError::NoRoomForPoint { .. }) => reap(),
+            Err(StoreError::NoRoomForPoint { .. }) => {
+                may_be_due = false;
+                reap()
+            }
             result => result,
         }
     } else {
         reap()
     };
+    // What was reaped or freed may be reason for one, and nobody else may come.
+    if may_be_due && result.is_ok() && pool.point_is_due() {
+        wake.signal();
+    }
     // Hosts that write wake this thread again and again: what fails in the same way is told once.
     let failed = result.err().map(|error| error.to_string());
     if let Some(error) = &failed

@@ -216,6 +216,9 @@ impl Pool {
             version.tree = TreeReference { root: pointer, level, length_bytes: 0 };
         }
         state.allocator.installed(free_map);
+        if self.is_scarce_below() {
+            state.allocator.rewind();
+        }
         for (owner, blocks) in ended.iter() {
             state.versions.owned_no_more_at(owner, epoch, blocks);
         }

@@ -221,6 +221,8 @@ pub struct Pool {
     /// Why the device refused the data that was to be written last; none if it took it. Nothing is in doubt then, but somebody
     /// has to be told.
     pub(crate) refused_write: Mutex<Option<String>>,
+    /// Blocks that were left below the device when somebody looked last; all there are if it needs none.
+    pub(crate) left_below_blocks: AtomicU64,
     /// Why no point can be made for want of room below the device, if so. Nothing is in doubt then.
     pub(crate) refused_point: Mutex<Option<String>>,
     /// One sync at a time: a kernel tells of a lost write once, so whoever hears of it must be heard by all.
@@ -291,6 +293,7 @@ impl Pool {
             durable: AtomicU64::new(0),
             failed: Mutex::new(None),
             refused_write: Mutex::new(None),
+            left_below_blocks: AtomicU64::new(u64::MAX),
             refused_point: Mutex::new(None),
             syncing: Mutex::new(()),
             stripes: (0..STRIPES).map(|_| RwLock::new(())).collect(),
@@ -524,6 +527,8 @@ impl Pool {
         let (free, written) = (state.allocator.free_blocks(), state.written_blocks);
         let gain = state.allocator.waiting_blocks() + written;
         let is_short = free < self.pool_blocks() / FREE_SHARE_MIN && gain >= free / GAIN_SHARE_MIN;
+        let below = self.left_below_blocks.load(Ordering::Relaxed);
+        let is_short = is_short || (self.is_scarce_below() && gain >= below / GAIN_SHARE_MIN);
         (is_short || written >= self.pool_blocks() / WRITTEN_SHARE_MAX) && gain > 4 * state.system_blocks + 64
     }
 

@@ -6,6 +6,8 @@
 //!
 //! A small reserve is for what must not fail because hosts or transfers have filled the file system: taking over a replica.
 
+use std::sync::atomic::Ordering;
+
 use farside_format::Place;
 use farside_format::pointer::TWIN_DISTANCE;
 use farside_format::superblock::JOURNAL_START;
@@ -20,6 +22,8 @@ const PLENTY: u64 = 4;
 const PLENTY_BYTES: u64 = 64 << 20;
 /// What the pool needs at least before it is worth opening it again: a point, and some writes.
 const USEFUL_BYTES: u64 = 4 << 20;
+/// Part of the pool from which on what is left below is little.
+const SCARCE_SHARE: u64 = 8;
 
 /// What lies below the device has less room than the pool needs to accept changes again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,10 +52,12 @@ impl Pool {
     /// Sees to it that what the point of this state writes has room below. Hosts wait meanwhile, where little is left.
     pub(crate) fn take_room_for_point(&self, state: &mut State) -> Result<()> {
         let enough = PLENTY * self.point_bytes(state) + PLENTY_BYTES;
-        if self.device.room_below().is_none_or(|left| left >= enough) {
+        if self.look_below().is_none_or(|left| left >= enough) {
             *self.refused_point.lock() = None;
             return Ok(());
         }
+        // Places that were free when the file last wrote there have their room: those come first.
+        state.allocator.rewind();
         let leaves = state.dirty_leaves + self.own_blocks(state);
         let own_pairs = state.own_pairs(self.pool_blocks());
         let mut chosen = Chosen::default();
@@ -92,6 +98,19 @@ impl Pool {
                 Err(error.into())
             }
         }
+    }
+
+    /// Looks how much is left below: `is_scarce_below` and who decides by it ask nobody.
+    pub(crate) fn look_below(&self) -> Option<u64> {
+        let left = self.device.room_below();
+        self.left_below_blocks.store(left.map_or(u64::MAX, |bytes| bytes / BLOCK), Ordering::Relaxed);
+        left
+    }
+
+    /// Whether so little is left below that what was freed is to be used first: deleting would help nobody otherwise, as
+    /// what is given out goes on upwards, where the file has no room yet.
+    pub(crate) fn is_scarce_below(&self) -> bool {
+        self.left_below_blocks.load(Ordering::Relaxed) < self.pool_blocks() / SCARCE_SHARE
     }
 
     /// Bytes that a point may write now, at most.

@@ -15,7 +15,8 @@ use rand::{Rng, SeedableRng};
 use sparse::{BLOCK, content, options};
 use uuid::Uuid;
 
-const VOLUME_BLOCKS: u64 = 16384;
+/// More than there is below: what is overwritten is used again, and would do for ever otherwise.
+const VOLUME_BLOCKS: u64 = 24_576;
 const RESERVE_BLOCKS: u64 = 4096;
 
 /// A disk that takes its blocks from below as they are written.
@@ -178,4 +179,34 @@ fn a_full_file_system_below_makes_no_pool_read_only_and_a_replica_can_be_taken_o
         drop(handle);
         pool.close().expect("it closes");
     }
+}
+
+/// A pool that promises more than there is below does not take more and more of it while what it holds stays the same.
+#[test]
+fn what_was_freed_is_used_again_before_more_is_taken_from_below() {
+    const VOLUME: u64 = 4096;
+    let device = Arc::new(Thin::new(512 << 20, 14_000));
+    let pool = Pool::create(device.clone(), options(9)).expect("a pool");
+    for round in 0..30 {
+        pool.create_volume("v", VOLUME * BLOCK).expect("a volume");
+        let handle = pool.open_volume("v").expect("it opens");
+        for block in 0..VOLUME {
+            let written = handle.write(block * BLOCK, &content(round * VOLUME + block));
+            written.unwrap_or_else(|error| panic!("round {round}, block {block}: {error}"));
+        }
+        handle.flush().unwrap_or_else(|error| panic!("round {round}: {error}"));
+        pool.consistency_point().unwrap_or_else(|error| panic!("round {round}: {error}"));
+        let mut found = vec![0; BLOCK_BYTES];
+        handle.read((VOLUME - 1) * BLOCK, &mut found).expect("a read");
+        assert!(found == content(round * VOLUME + VOLUME - 1), "round {round}");
+        drop(handle);
+        pool.delete_volume("v").expect("it goes");
+        pool.reap_all().expect("all of it");
+        for _ in 0..2 {
+            pool.consistency_point().unwrap_or_else(|error| panic!("round {round}: {error}"));
+        }
+    }
+    pool.close().expect("it closes");
+    let report = farside_check::check(&device.disk, &farside_check::CheckOptions::default());
+    assert!(report.as_ref().is_ok_and(farside_check::Report::is_clean), "{report:?}");
 }

@@ -125,6 +125,11 @@ impl Keeper {
         self.try_rbd(&["import-diff", "--no-progress", "-", &self.image(volume)], &diff)
     }
 
+    /// The address of an image as QEMU has it.
+    pub(crate) fn qemu_address(&self, volume: &str) -> String {
+        format!("rbd:{}:id=farside:conf={}", self.image(volume), self.conf)
+    }
+
     /// What hosts see of a volume.
     pub(crate) fn bytes(&self, site: &Site, volume: &str) -> Vec<u8> {
         match self.kind {

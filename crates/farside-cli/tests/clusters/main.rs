@@ -6,6 +6,7 @@
 mod capacity;
 mod cluster;
 mod daemons;
+mod databases;
 mod faults;
 mod keeper;
 mod matrix;

@@ -246,6 +246,8 @@ fn nothing_is_lost_or_done_twice_whatever_dies() {
         if wakes.is_some() {
             all.daemons[victim].thaw();
         }
+        // So that one knows after what it grew.
+        eprintln!("  longest lag so far {longest:.1?}");
     }
     // Everything comes to rest, and both sides hold the same.
     eventually("somebody leads", || leader_of(&all.daemons[0]).is_some());

@@ -42,7 +42,18 @@ impl<'a> Machine<'a> {
         directory: &Path,
         file_system: (FileSystem, bool),
     ) -> Machine<'a> {
-        let mounted = Mounted::start(namespace, &site.nbd_socket(), volume, directory, file_system);
+        Machine::start_on(namespace, &site.nbd_socket(), volume, directory, file_system)
+    }
+
+    /// The same on an export of whichever NBD server.
+    pub fn start_on(
+        namespace: &'a Namespace,
+        socket: &Path,
+        export: &str,
+        directory: &Path,
+        file_system: (FileSystem, bool),
+    ) -> Machine<'a> {
+        let mounted = Mounted::start(namespace, socket, export, directory, file_system);
         Machine { mounted, namespace, directory: directory.to_path_buf() }
     }
 
@@ -98,6 +109,20 @@ impl<'a> Machine<'a> {
         let moved = self.ask("select coalesce(sum(delta), 0) from pgbench_history");
         assert!(sums.iter().all(|sum| *sum == moved), "{sums:?}, {moved}");
         self.ask("select count(*) from pgbench_history")
+    }
+
+    /// The same for each teller, branch and account alone: what they have is what history says of them.
+    #[track_caller]
+    pub fn each_balance_is_its_history(&self) {
+        for (table, id, balance) in
+            [("tellers", "tid", "tbalance"), ("branches", "bid", "bbalance"), ("accounts", "aid", "abalance")]
+        {
+            let wrong = self.ask(&format!(
+                "select count(*) from pgbench_{table} t left join (select {id}, sum(delta) as moved from pgbench_history group by {id}) h \
+                 using ({id}) where t.{balance} <> coalesce(h.moved, 0)"
+            ));
+            assert_eq!(wrong, 0, "rows of {table} that differ from what history says of them");
+        }
     }
 
     /// Everything away, whatever state it is in.

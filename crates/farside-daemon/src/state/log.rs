@@ -94,7 +94,7 @@ impl State {
             .bind(entry.transfer.map(|transfer| transfer.as_bytes().to_vec()))
             .execute(&mut transaction)
             .await?;
-            if self.lines.is_pruned_at(&volume) {
+            if self.lines.of_volumes.is_pruned_at(&volume) {
                 due.push(volume);
             }
         }
@@ -227,7 +227,8 @@ pub(crate) mod tests {
         }
         assert_eq!(commits().await, before + 1, "one commit");
         assert_eq!(state.log(None, 1000).await.unwrap().len(), 100);
-        let looks = (0..1000).filter(|_| state.lines.is_pruned_at("q/other")).count();
+        let other = String::from("q/other");
+        let looks = (0..1000).filter(|_| state.lines.of_volumes.is_pruned_at(&other)).count();
         assert_eq!(looks, 4);
     }
 

@@ -24,6 +24,8 @@ mod hosts;
 mod kept_points;
 mod lead;
 mod lines;
+#[cfg(test)]
+mod load;
 mod log;
 mod moving;
 mod peers;

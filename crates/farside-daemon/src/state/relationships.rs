@@ -12,7 +12,7 @@ use farside_transfer::protocol::convert::Upstream;
 use uuid::Uuid;
 
 use super::rows::{from_row, nanoseconds, peer_id, time, uuid};
-use super::statement::{Executor, query, query_as};
+use super::statement::{Executor, query, query_as, query_scalar};
 use super::{State, StateError};
 use crate::metrics;
 
@@ -200,6 +200,14 @@ impl State {
         rows.into_iter().map(Row::relationship).collect()
     }
 
+    /// The replica of one; none: there is no such relationship. Of the others nothing is read: this is asked for with each update.
+    async fn replica_of(&self, id: Uuid) -> Result<Option<String>, StateError> {
+        query_scalar("SELECT pool || '/' || volume FROM relationships WHERE id = $1")
+            .bind(id.as_bytes().as_slice())
+            .fetch_optional(&self.readers)
+            .await
+    }
+
     /// Adds or replaces one.
     pub(crate) async fn save_relationship(&self, relationship: &Relationship) -> Result<(), StateError> {
         let schedule = match &relationship.schedule {
@@ -345,8 +353,7 @@ impl RelationshipStore for PoolRelationships {
     }
 
     async fn knows(&self, id: Uuid) -> Result<bool, MirrorError> {
-        let all = self.state.relationships(None).await.map_err(failed)?;
-        Ok(all.iter().any(|r| r.id == id))
+        Ok(self.state.replica_of(id).await.map_err(failed)?.is_some())
     }
 
     async fn forget(&self, id: Uuid) -> Result<(), MirrorError> {
@@ -374,8 +381,8 @@ impl RelationshipStore for PoolRelationships {
     }
 
     async fn append_history(&self, id: Uuid, report: &TransferReport) -> Result<(), MirrorError> {
-        if let Some(relationship) = self.relationships().await?.iter().find(|r| r.id == id) {
-            metrics::transfer_ended(relationship, report);
+        if let Some(replica) = self.state.replica_of(id).await.map_err(failed)? {
+            metrics::transfer_ended(&replica, report);
         }
         // First: what the database does not take has ended all the same.
         self.state.tell_of_transfer(id, report);
@@ -583,6 +590,23 @@ mod tests {
             assert!(!p.knows(Uuid::from_u128(3)).await.unwrap());
             state.remove_relationship(Uuid::from_u128(1)).await.unwrap();
             assert_eq!(p.relationships().await.unwrap(), vec![]);
+        }
+    }
+
+    /// Ten thousand others would be read with each update of one, and one of them that cannot be read would take its history.
+    #[tokio::test]
+    async fn history_of_a_mirror_looks_at_no_other_one() {
+        for database in databases().await {
+            let state = database.open().await;
+            let of_pool = PoolRelationships::new(state.clone(), "p");
+            of_pool.save(&relationship(1, "p/v")).await.unwrap();
+            of_pool.save(&relationship(2, "p/w")).await.unwrap();
+            let spoil = "UPDATE relationships SET source = 'nowhere' WHERE volume = 'w'";
+            query(spoil).execute(&state.writer).await.unwrap();
+            let ended = crate::state::transfers::tests::report(1);
+            of_pool.append_history(Uuid::from_u128(1), &ended).await.unwrap();
+            assert_eq!(of_pool.history(Uuid::from_u128(1), 9).await.unwrap(), vec![ended]);
+            assert!(of_pool.knows(Uuid::from_u128(2)).await.unwrap());
         }
     }
 

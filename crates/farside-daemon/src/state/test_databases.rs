@@ -21,13 +21,19 @@ const NOBODY: u32 = 65534;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Ends with its input, which ends with the process of the tests.
 const SCRIPT: &str = "cd \"$1\" && initdb -D data -A trust -U farside -E UTF8 --no-sync >log 2>&1 || { cat log; exit 1; }; \
-     postgres -D data -k \"$1\" -c listen_addresses= -c fsync=off -c max_connections=200 >>log 2>&1 & server=$!; \
+     postgres -D data -k \"$1\" -c listen_addresses= -c max_connections=200 -c \"$2\" >>log 2>&1 & server=$!; \
      cat >/dev/null; kill -QUIT $server; wait $server; rm -rf \"$1\"";
+
+/// Nothing that a test writes there must last.
+const NOTHING_LASTS: &str = "fsync=off";
+/// What is written lasts, as a user's does; and statements are counted.
+const COUNTS: &str = "shared_preload_libraries=pg_stat_statements";
 
 /// A database that is empty at first.
 #[derive(Debug)]
 pub(crate) struct TestDatabase {
     address: DatabaseAddress,
+    server: Option<&'static Server>,
     _directory: Option<TempDir>,
 }
 
@@ -42,16 +48,35 @@ impl TestDatabase {
     pub(crate) fn file() -> TestDatabase {
         let directory = tempfile::tempdir().unwrap();
         let address = DatabaseAddress::File(directory.path().join("farside.db"));
-        TestDatabase { address, _directory: Some(directory) }
+        TestDatabase { address, server: None, _directory: Some(directory) }
     }
 
     /// One of the server; none, loudly, where there is no PostgreSQL.
     pub(crate) async fn postgres() -> Option<TestDatabase> {
-        let server = server()?;
+        Some(TestDatabase::on(server()?).await)
+    }
+
+    /// One on a server of its own that syncs, and counts statements (`pg_stat_statements`).
+    pub(crate) async fn measured() -> Option<TestDatabase> {
+        let server = Box::leak(Box::new(Server::start(COUNTS)?));
+        let database = TestDatabase::on(server).await;
+        let mut connection = database.connection().await;
+        sqlx::raw_sql("CREATE EXTENSION pg_stat_statements").execute(&mut connection).await.unwrap();
+        Some(database)
+    }
+
+    async fn on(server: &'static Server) -> TestDatabase {
         let name = format!("test_{}", Uuid::new_v4().simple());
         server.execute(format!("CREATE DATABASE {name}")).await;
         let choice: DatabaseChoice = server.url(&name).parse().unwrap();
-        Some(TestDatabase { address: choice.address(Path::new(""), None).unwrap(), _directory: None })
+        let address = choice.address(Path::new(""), None).unwrap();
+        TestDatabase { address, server: Some(server), _directory: None }
+    }
+
+    /// The server's first process.
+    pub(crate) fn server_process(&self) -> u32 {
+        let file = self.server.unwrap().directory.join("data/postmaster.pid");
+        std::fs::read_to_string(file).unwrap().lines().next().unwrap().parse().unwrap()
     }
 
     pub(crate) fn address(&self) -> &DatabaseAddress {
@@ -71,15 +96,16 @@ impl TestDatabase {
 
     /// Does something beside the state: in this database of the server, or in its first one.
     pub(crate) async fn execute_beside(&self, sql: String) {
-        server().unwrap().execute(sql).await;
+        self.server.unwrap().execute(sql).await;
     }
 
     /// A connection that no state knows.
     pub(crate) async fn connection(&self) -> PgConnection {
-        server().unwrap().connect(&self.name()).await
+        self.server.unwrap().connect(&self.name()).await
     }
 }
 
+#[derive(Debug)]
 struct Server {
     directory: PathBuf,
     _process: Child,
@@ -87,11 +113,11 @@ struct Server {
 
 fn server() -> Option<&'static Server> {
     static SERVER: OnceLock<Option<Server>> = OnceLock::new();
-    SERVER.get_or_init(Server::start).as_ref()
+    SERVER.get_or_init(|| Server::start(NOTHING_LASTS)).as_ref()
 }
 
 impl Server {
-    fn start() -> Option<Server> {
+    fn start(setting: &str) -> Option<Server> {
         let missing = ["initdb", "postgres", "setpriv"].into_iter().find(|program| {
             let version = Command::new(program).arg("--version").stdout(Stdio::null()).status();
             !version.is_ok_and(|status| status.success())
@@ -115,7 +141,7 @@ impl Server {
         } else {
             Command::new("sh")
         };
-        command.args(["-c", SCRIPT, "sh"]).arg(&directory);
+        command.args(["-c", SCRIPT, "sh"]).arg(&directory).arg(setting);
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let until = std::time::Instant::now() + PATIENCE;
         while !directory.join("data/postmaster.pid").exists() || !directory.join(".s.PGSQL.5432").exists() {

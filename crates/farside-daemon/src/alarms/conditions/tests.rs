@@ -110,7 +110,7 @@ fn what_does_not_fit_is_told_at_once_and_instead_of_how_late_it_may_get() {
     let seen = DrivenSeen { due, no_room: Some("s1 brings 90 MiB".into()), ..mirror() };
     assert_eq!(at_lag(5.0, &seen), (vec![Kind::NoRoom], vec![]));
     assert_eq!(at_lag(1500.0, &seen), (vec![Kind::NoRoom], vec![]));
-    assert_eq!(at_lag(1900.0, &seen), (vec![ObjectiveBroken, Kind::NoRoom], vec![]));
+    assert_eq!(at_lag(1900.0, &seen), (vec![Kind::NoRoom, ObjectiveBroken], vec![]));
     let mirrors = vec![MirrorSeen { name: "q/v".into(), driven: Some(seen) }];
     let found = Conditions::default().look(Duration::ZERO, &Seen { mirrors, ..Seen::default() }, &LIMITS);
     let Verdict::Holds { message, hint } = &found[0].verdict else { panic!("{found:?}") };
