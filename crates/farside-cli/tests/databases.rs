@@ -136,10 +136,17 @@ fn a_state_moves_to_postgres_and_back_while_the_mirror_goes_on() {
 
     // To the file of the data directory.
     let before = history(&pair.b);
+    let accounts = pair.b.dir.join("accounts.json");
+    std::fs::write(&accounts, r#"{"gone":{}}"#).unwrap();
     let moved = pair.b.json("site move-state sqlite:");
     assert_eq!(moved["to"], "sqlite:");
     let said = pair.b.fails(4, "peer allow a q/w");
     assert!(said.contains("was moved to") && said.contains("farside.toml"), "{said}");
+    for refused in ["peer remove a --yes", "mirror set q/v --every 2s"] {
+        let said = pair.b.fails(4, refused);
+        assert!(said.contains("was moved to"), "{said}");
+    }
+    assert_eq!(std::fs::read(&accounts).unwrap(), b"{}", "no old account comes back");
     pair.b.fails(4, "site move-state sqlite:");
     assert_eq!(pair.b.stop(), Some(0));
     // Whoever forgets to change the configuration does not go on with what is old.
@@ -156,6 +163,7 @@ fn a_state_moves_to_postgres_and_back_while_the_mirror_goes_on() {
     let password = server.password_file().display().to_string();
     let to = server.url("site_b");
     pair.b.ok(&format!("site move-state {to} --database-password-file {password}"));
+    assert!(!accounts.exists());
     assert_eq!(pair.b.stop(), Some(0));
     configure(&pair.b.dir, &to, &server.password_file());
     pair.b.restart();

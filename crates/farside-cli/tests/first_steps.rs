@@ -257,6 +257,13 @@ fn a_configuration_is_checked_beside_a_daemon_that_runs() {
     assert!(code == Some(0) && said.contains("is right"), "{said}");
     let (code, said) = check("[budgets]\nreserve_percentage = 20\n");
     assert!(code != Some(0) && said.contains("reserve_percentage"), "{said}");
+    let (code, said) = check("[nbd]\nlisten = \"0.0.0.0:10809\"\ntls = \"off\"\n");
+    assert!(code != Some(0) && said.contains("loopback addresses only"), "{said}");
+    let (code, said) = check("[alarms]\ncommand = [\"/nowhere/tell\"]\n");
+    assert!(
+        code == Some(0) && said.contains("warning: [alarms]") && said.contains("/nowhere/tell"),
+        "{said}"
+    );
     site.ok("site status");
     // A directory that is mistyped has no configuration, and is not made.
     let absent = root.path().join("absent");

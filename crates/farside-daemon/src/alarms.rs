@@ -75,6 +75,11 @@ impl Alarms {
         state: State,
         clock: Arc<dyn Clock>,
     ) -> Result<Alarms, StateError> {
+        if !is_isolated {
+            for doubt in config.doubts() {
+                tracing::error!("{doubt}");
+            }
+        }
         // A kind of a later version, or a row that cannot be read: raised anew if it is still so.
         let open = state.open_alarms().await?.iter().filter_map(alarm).collect();
         let next_id = u64::try_from(state.next_alarm_id().await?).unwrap_or(1);

@@ -335,6 +335,11 @@ pub(crate) fn document(peer: &PeerStatus) -> api::Peer {
     }
 }
 
+/// Whether it has a session and answers: one whose connections have ended is kept for a while, and may be of nobody any more.
+pub(crate) fn answers(peer: &PeerStatus) -> bool {
+    peer.state.connected && peer.trouble.is_none()
+}
+
 /// What is wrong with the session, and with whom it is.
 pub(crate) fn why(peer: &PeerStatus) -> Option<String> {
     let of_session = if peer.state.connected {
@@ -567,6 +572,23 @@ mod tests {
             link: LinkOptions::default(),
             added_at: Timestamp(0),
         }
+    }
+
+    #[test]
+    fn a_session_whose_connections_have_ended_answers_nobody() {
+        let peer = PeerStatus {
+            record: record(PeerId([7; 32])),
+            state: farside_peer::PeerState { connected: true, ..Default::default() },
+            trouble: None,
+            hindrance: None,
+            other_site: None,
+            key_conflicts: 0,
+            sent_bytes: 0,
+            received_bytes: 0,
+        };
+        assert!(answers(&peer));
+        assert!(!answers(&PeerStatus { trouble: Some("all connections have ended".into()), ..peer.clone() }));
+        assert!(!answers(&PeerStatus { state: farside_peer::PeerState::default(), ..peer }));
     }
 
     async fn deny(rights: &Rights, state: &State, peer: PeerId, volume: &str) -> Result<(), ErrorBody> {

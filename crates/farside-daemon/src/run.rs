@@ -1,5 +1,6 @@
 //! Start to stop.
 
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,10 +64,11 @@ use crate::{http, known_clusters, known_pools, listen, logging, service};
 const REQUESTS_END_WITHIN: Duration = Duration::from_secs(20);
 
 /// Whether the daemon would start with this configuration, as far as that is seen without starting it: nothing is made or opened.
+/// Answers what it would warn of.
 ///
 /// # Errors
 /// What is wrong with it, with the line where that is known.
-pub fn check(options: Options) -> Result<(), DaemonError> {
+pub fn check(options: Options) -> Result<Vec<String>, DaemonError> {
     if options.config.is_none() && !options.data_dir.exists() {
         return Err(DaemonError::Config(format!(
             "the data directory {0} does not exist, so there is no configuration in it to check. Nothing was made. farsided makes it when \
@@ -77,13 +79,15 @@ pub fn check(options: Options) -> Result<(), DaemonError> {
     let config = Config::resolve(options)?;
     let of_api = config.api.own.iter().flat_map(|(certificate, key)| [certificate, key]);
     let of_nbd = config.nbd.own.iter().flat_map(|own| [&own.certificate, &own.key, &own.client_ca]);
-    let webhook = config.alarms.webhook.iter();
-    let of_webhook = webhook.flat_map(|webhook| webhook.secret_file.iter().chain(&webhook.ca_file));
-    for file in of_api.chain(of_nbd).chain(of_webhook).chain(&config.database_password_file) {
+    for file in of_api.chain(of_nbd).chain(&config.database_password_file) {
         std::fs::File::open(file)
             .map_err(|error| DaemonError::Config(format!("cannot read {}: {error}", file.display())))?;
     }
-    Ok(())
+    if let (Listen::At(address), NbdTls::Off) = (&config.nbd.listen, config.nbd.tls) {
+        let found = address.to_socket_addrs().map(Iterator::collect).unwrap_or_default();
+        check_loopback(address, found)?;
+    }
+    Ok(config.alarms.doubts())
 }
 
 /// Runs a daemon until SIGTERM or SIGINT. Prints one line to stdout when everything serves.
@@ -305,15 +309,20 @@ async fn listen_for_hosts(config: &NbdConfig) -> Result<Option<TcpListener>, Dae
     let Listen::At(address) = &config.listen else { return Ok(None) };
     if config.tls == NbdTls::Off {
         let found = tokio::net::lookup_host(address).await;
-        let found: Vec<_> = found.map(Iterator::collect).unwrap_or_default();
-        if found.is_empty() || !found.iter().all(|address| address.ip().is_loopback()) {
-            return Err(DaemonError::Config(format!(
-                "[nbd]: tls = \"off\" lets whoever reaches {address} write every volume, so it is for loopback addresses only. \
-                 Remove tls = \"off\", and let hosts in by certificate (farside host add); or listen on 127.0.0.1"
-            )));
-        }
+        check_loopback(address, found.map(Iterator::collect).unwrap_or_default())?;
     }
     Ok(Some(listen::tcp("nbd", "--nbd-listen", address).await?))
+}
+
+/// What the name or address of `[nbd]` stands for, where hosts come without TLS.
+fn check_loopback(address: &str, found: Vec<SocketAddr>) -> Result<(), DaemonError> {
+    if !found.is_empty() && found.iter().all(|address| address.ip().is_loopback()) {
+        return Ok(());
+    }
+    Err(DaemonError::Config(format!(
+        "[nbd]: tls = \"off\" lets whoever reaches {address} write every volume, so it is for loopback addresses only. \
+         Remove tls = \"off\", and let hosts in by certificate (farside host add); or listen on 127.0.0.1"
+    )))
 }
 
 /// Opens the rooms, lowest first. Answers with the pools that are still being opened, too.

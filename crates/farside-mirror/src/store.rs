@@ -36,7 +36,7 @@ pub struct Relationship {
     pub destination: VolumeName,
     /// When updates begin.
     pub schedule: Schedule,
-    /// The schedule was in a state database that was lost: the mirror was found in its pool.
+    /// The mirror was found in its pool. Whether it had a schedule, a state database knew that was lost, or is older than the mirror.
     pub schedule_lost: bool,
     /// What its transfers may take of the link.
     pub options: MirrorOptions,

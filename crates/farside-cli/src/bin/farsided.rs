@@ -36,7 +36,10 @@ fn main() -> ExitCode {
     };
     if arguments.check {
         return match farside_daemon::check(options) {
-            Ok(()) => {
+            Ok(warnings) => {
+                for warning in warnings {
+                    eprintln!("farsided: warning: {warning}");
+                }
                 println!("farsided: the configuration is right");
                 ExitCode::SUCCESS
             }

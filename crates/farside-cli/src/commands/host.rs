@@ -83,7 +83,15 @@ async fn add(
     }
     let directory = directory.unwrap_or_else(|| PathBuf::from(&name));
     // First: where nothing can be written, no host is made.
-    let prepared = Prepared::at(&directory).map_err(|error| cannot_write(&directory, &error))?;
+    let prepared = match Prepared::at(&directory) {
+        Ok(prepared) => prepared,
+        Err(error) => {
+            // The files of a host that is there are in the way: that it is there is what matters.
+            let all: Vec<Host> = context.client.get(&["hosts"]).await?;
+            let is_there = all.iter().any(|host| host.name == name);
+            return Err(if is_there { is_there_already(&name) } else { cannot_write(&directory, &error) });
+        }
+    };
     let added: AddedHost = context.client.post(&["hosts"], &AddHost { name }).await?;
     let written = match &added.files {
         Some(files) => prepared.fill(files).map(|()| Some(directory.clone())),
@@ -118,6 +126,11 @@ async fn add(
         ),
     });
     Ok(())
+}
+
+fn is_there_already(name: &str) -> ErrorBody {
+    ErrorBody::new(ErrorCode::Exists, format!("host {name} exists already"))
+        .hint("for a new certificate, remove it (farside host remove) and add it again")
 }
 
 /// One whose certificate has ended opens nothing, whatever it is called.

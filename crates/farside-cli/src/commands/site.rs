@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use farside_api::{
     AccessRole, DaemonInvited, DaemonState, DaemonStatus, ErrorBody, ErrorCode, HeldBack, InviteDaemon,
-    JoinSite, MoveState, OpenInvitation, SetSite, SiteJoined, SiteSeen, SiteStatus, StateMoved, Throttle,
+    JoinSite, MoveState, MovedTable, OpenInvitation, SetSite, SiteJoined, SiteSeen, SiteStatus, StateMoved,
+    Throttle,
 };
 use reqwest::Method;
 
@@ -213,13 +214,17 @@ fn password_of(path: &Path) -> Result<String, ErrorBody> {
 }
 
 fn moved_state(moved: &StateMoved) -> String {
-    let rows: i64 = moved.tables.iter().map(|table| table.rows).sum();
+    // They are in no table of a file, and go along all the same.
+    let (accounts, tables): (Vec<_>, Vec<_>) =
+        moved.tables.iter().partition(|table| table.name == "accounts");
+    let sum = |tables: &[&MovedTable]| -> i64 { tables.iter().map(|table| table.rows).sum() };
+    let (rows, accounts) = (sum(&tables), sum(&accounts));
     format!(
-        "the state is in {0} now: {rows} rows of {1} tables\n\
+        "the state is in {0} now: {rows} rows of {1} tables, and {accounts} accounts\n\
          next: set database = \"{0}\" in farside.toml (and database_password_file, if it needs one), and restart farsided. Until \
          then it refuses what it would have to keep\n",
         moved.to,
-        moved.tables.len()
+        tables.len()
     )
 }
 

@@ -75,6 +75,11 @@ impl AccountsFile {
         }
     }
 
+    /// Where it is, or would be.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Keeps these, and no others.
     ///
     /// # Errors

@@ -22,7 +22,7 @@ use super::passwords::Passwords;
 use super::principal::{Principal, Who};
 use crate::convert;
 use crate::failure::Failure;
-use crate::state::{State, StateError, TokenRow};
+use crate::state::{DatabaseAddress, MovedTable, State, StateError, TokenRow};
 
 /// What tokens begin with: so that whoever finds one in a file or a log knows what it is.
 const TOKEN_PREFIX: &str = "farside_";
@@ -534,6 +534,7 @@ impl Access {
             known.accounts = accounts;
             return Ok(());
         }
+        self.state.check_not_moved().await.map_err(Failure::into_error_body)?;
         let (file, stored) = (self.accounts_file.clone(), accounts.clone());
         let written = tokio::task::spawn_blocking(move || file.store(&stored)).await;
         written.map_err(|error| {
@@ -543,6 +544,19 @@ impl Access {
         known.sessions.retain(|_, session| session.account != changed);
         known.accounts = accounts;
         Ok(())
+    }
+
+    /// Carries the state to another database, and the accounts with it. None of them changes meanwhile.
+    ///
+    /// # Errors
+    /// Nothing was moved.
+    pub(crate) async fn move_state(
+        &self,
+        to: &DatabaseAddress,
+        entry: Option<i64>,
+    ) -> Result<Vec<MovedTable>, StateError> {
+        let _one = self.lock.lock().await;
+        self.state.move_to(to, self.accounts_file.path(), entry).await
     }
 
     /// Removes an account, and ends its sessions.

@@ -1,6 +1,8 @@
-//! `[alarms]` of `farside.toml`, read and checked. Pure.
+//! `[alarms]` of `farside.toml`, read and checked. Pure, but for [`AlarmsConfig::doubts`], which looks at the files that are named.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use axum::http::Uri;
@@ -9,6 +11,7 @@ use serde::Deserialize;
 use super::book::HoldTimes;
 use super::conditions::Limits;
 use super::kind::Kind;
+use super::webhook::secret_of;
 use crate::durations;
 
 /// A peer that has not answered for so long is gone. A reboot takes less, and nobody is woken for a link that flaps.
@@ -156,6 +159,39 @@ impl AlarmsConfig {
     }
 }
 
+impl AlarmsConfig {
+    /// Why alarms would not reach anybody, as far as files tell. The daemon starts all the same: whoever has volumes to serve is
+    /// not kept from it, and a file may come later.
+    pub(crate) fn doubts(&self) -> Vec<String> {
+        let webhook = self.webhook.as_ref();
+        let secret = webhook.and_then(|webhook| webhook.secret_file.as_ref());
+        let unsigned = secret
+            .and_then(|path| secret_of(path).err())
+            .map(|why| format!("[alarms]: alarms will not be posted before that is mended: {why}"));
+        let authorities = webhook.and_then(|webhook| webhook.ca_file.as_ref());
+        let unbelieved = authorities.and_then(|path| Some((path, File::open(path).err()?))).map(|(path, error)| {
+            format!(
+                "[alarms]: alarms will not be posted before that is mended: cannot read webhook_ca_file {}: {error}",
+                path.display()
+            )
+        });
+        let program = self.command.as_ref().and_then(|command| command.words.first());
+        let unrun = program.and_then(|program| Some((program, why_not_run(Path::new(program))?))).map(|(program, why)| {
+            format!("[alarms]: no alarm will be handed to a command before that is mended: command {program}: {why}")
+        });
+        unsigned.into_iter().chain(unbelieved).chain(unrun).collect()
+    }
+}
+
+fn why_not_run(program: &Path) -> Option<String> {
+    match program.metadata() {
+        Err(error) => Some(error.to_string()),
+        Ok(found) if !found.is_file() => Some("it is no file".into()),
+        Ok(found) if found.permissions().mode() & 0o111 == 0 => Some("it may not be executed".into()),
+        Ok(_) => None,
+    }
+}
+
 impl AlarmsTable {
     /// Checks all of it.
     ///
@@ -249,6 +285,30 @@ mod tests {
 
     fn read(text: &str) -> Result<AlarmsConfig, String> {
         toml::from_str::<AlarmsTable>(text).map_err(|error| error.to_string())?.resolve()
+    }
+
+    #[test]
+    fn what_keeps_alarms_from_being_told_is_known_at_the_start() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        let text = format!(
+            "webhook = \"https://a.example/\"\nwebhook_secret_file = {:?}\nwebhook_ca_file = {:?}\ncommand = [{:?}]\n",
+            path("secret"),
+            path("ca"),
+            path("tell")
+        );
+        let doubts = read(&text).unwrap().doubts();
+        for (doubt, key) in doubts.iter().zip(["webhook_secret_file", "webhook_ca_file", "command"]) {
+            assert!(doubt.contains(key) && doubt.starts_with("[alarms]"), "{doubt}");
+        }
+        assert_eq!(doubts.len(), 3, "{doubts:?}");
+        farside_platform::private_file::store(&path("secret"), b"s\n").unwrap();
+        std::fs::write(path("ca"), "").unwrap();
+        std::fs::write(path("tell"), "#!/bin/sh\n").unwrap();
+        let doubts = read(&text).unwrap().doubts();
+        assert!(doubts.len() == 1 && doubts[0].contains("may not be executed"), "{doubts:?}");
+        std::fs::set_permissions(path("tell"), std::fs::Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(read(&text).unwrap().doubts(), [] as [String; 0]);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! costs that, no alarm. Who is posted to may see a notice twice (the answer was lost): its `notice_id` is the same then.
 
 use std::collections::VecDeque;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +25,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio_rustls::TlsConnector;
 use tokio_util::task::AbortOnDropHandle;
+use zeroize::Zeroizing;
 
 use super::settings::STORED_WITHIN;
 use super::settings::WebhookConfig;
@@ -59,6 +61,22 @@ const SYSTEM_AUTHORITIES: [&str; 4] = [
     "/etc/ssl/ca-bundle.pem",
     "/etc/ssl/cert.pem",
 ];
+
+/// The secret in this file.
+///
+/// # Errors
+/// Why there is none.
+pub(super) fn secret_of(path: &Path) -> Result<Zeroizing<Vec<u8>>, String> {
+    let bytes = private_file::read(path, SECRET_BYTES_MAX)
+        .map_err(|error| format!("webhook_secret_file: {error}"))?;
+    let mut bytes = bytes.ok_or_else(|| format!("webhook_secret_file {} is not there", path.display()))?;
+    let length = bytes.trim_ascii_end().len();
+    if length == 0 {
+        return Err(format!("webhook_secret_file {} is empty", path.display()));
+    }
+    bytes.truncate(length);
+    Ok(bytes)
+}
 
 /// A webhook and what waits to be posted there.
 pub(super) struct Webhook {
@@ -99,9 +117,6 @@ impl Webhook {
         });
         let webhook =
             Webhook { config, state, clock, waiting: Mutex::new(waiting.collect()), added: Notify::new() };
-        if let Err(why) = webhook.secret() {
-            tracing::error!("alarms will not be posted before that is mended: {why}");
-        }
         webhook
     }
 
@@ -247,13 +262,7 @@ impl Webhook {
     /// What requests are signed with, read each time: it may be replaced while the daemon runs. A newline at its end is no part of it.
     fn secret(&self) -> Result<Option<hmac::Key>, String> {
         let Some(path) = &self.config.secret_file else { return Ok(None) };
-        let bytes = private_file::read(path, SECRET_BYTES_MAX).map_err(|error| error.to_string())?;
-        let bytes = bytes.ok_or_else(|| format!("webhook_secret_file {} is not there", path.display()))?;
-        let secret = bytes.trim_ascii_end();
-        if secret.is_empty() {
-            return Err(format!("webhook_secret_file {} is empty", path.display()));
-        }
-        Ok(Some(hmac::Key::new(hmac::HMAC_SHA256, secret)))
+        secret_of(path).map(|secret| Some(hmac::Key::new(hmac::HMAC_SHA256, &secret)))
     }
 
     async fn exchange(&self, request: Request<Body>) -> Result<Answer, String> {

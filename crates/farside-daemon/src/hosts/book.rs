@@ -182,7 +182,7 @@ impl Hosts {
         {
             let table = self.table.lock();
             if table.named(name).is_some() {
-                return Err(refused(format!("host {name} exists already"))
+                return Err(ErrorBody::new(ErrorCode::Exists, format!("host {name} exists already"))
                     .hint("for a new certificate, remove it (farside host remove) and add it again"));
             }
             if table.hosts.len() >= HOSTS_MAX {

@@ -33,7 +33,7 @@ use crate::access::Principal;
 use crate::convert;
 use crate::listen::Origin;
 use crate::site::Site;
-use crate::state::{AuditRow, AuditWanted, DatabaseChoice};
+use crate::state::{AuditRow, AuditWanted, DatabaseChoice, StateError};
 
 /// How long entries are kept.
 const KEPT_FOR: Duration = Duration::from_secs(400 * 86_400);
@@ -55,6 +55,8 @@ const SECRETS: [&str; 2] = ["password", "code"];
 /// What is kept instead.
 const HIDDEN: &str = "***";
 
+/// The route of a move of the state. What came of one that is over is written by the move itself, where the state is then.
+const MOVE: &str = "/api/v1/site/move-state";
 /// The route of logins.
 const LOGIN: &str = "/api/v1/session";
 
@@ -122,18 +124,29 @@ pub(super) async fn audited(State(site): State<Arc<Site>>, request: Request, nex
     if request.method() == Method::POST && route == LOGIN {
         return next.run(request).await;
     }
-    let (request, sent) = match with_body(request).await {
+    let is_move = route == MOVE;
+    let (mut request, sent) = match with_body(request).await {
         Ok((request, sent)) => (request, kept(sent)),
         Err(refused) => return ApiError::from(refused).into_response(),
     };
     let row = row(&site, &request, sent);
-    let (began, id) = (Instant::now(), begins(&site, &row).await);
+    let (began, begun) = (Instant::now(), site.state.audit_begins(&row).await);
+    if let Ok(id) = begun {
+        request.extensions_mut().insert(EntryNumber(id));
+    }
     let response = next.run(request).await;
-    if let Some(id) = id {
-        ends(&site, id, response.extensions().get::<ErrorBody>(), began.elapsed()).await;
+    let failed = response.extensions().get::<ErrorBody>();
+    match begun {
+        Ok(_) if is_move && failed.is_none() => {}
+        Ok(id) => ends(&site, id, failed, began.elapsed()).await,
+        Err(error) => unwritten(&error, &row, failed),
     }
     response
 }
+
+/// The number of the entry of a request, for its handler.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EntryNumber(pub(super) i64);
 
 /// What is to be written down of a request.
 #[derive(Clone)]
@@ -152,9 +165,7 @@ impl Entry {
 
 /// Writes down a request that was not carried out now, and why.
 pub(super) async fn not_now(site: &Site, Entry(row): Entry, why: &ErrorBody) {
-    if let Some(id) = begins(site, &row).await {
-        ends(site, id, Some(why), Duration::ZERO).await;
-    }
+    at_once(site, &row, Some(why)).await;
 }
 
 fn row(site: &Site, request: &Request, sent: Option<String>) -> AuditRow {
@@ -188,23 +199,30 @@ pub(super) async fn login(site: &Site, who: String, origin: Origin, outcome: Res
         path: LOGIN.to_owned(),
         ..AuditRow::default()
     };
-    if let Some(id) = begins(site, &row).await {
-        ends(site, id, outcome.err(), Duration::ZERO).await;
-    }
+    at_once(site, &row, outcome.err()).await;
 }
 
 fn now(site: &Site) -> i64 {
     i64::try_from(site.clock.now().0).unwrap_or(i64::MAX)
 }
 
-/// Whoever has to act on the worst day is not stopped by a full disk: what cannot be written down is in the log.
-async fn begins(site: &Site, row: &AuditRow) -> Option<i64> {
+/// Writes down what is over already.
+async fn at_once(site: &Site, row: &AuditRow, failed: Option<&ErrorBody>) {
     match site.state.audit_begins(row).await {
-        Ok(id) => Some(id),
-        Err(error) => {
-            tracing::error!(%error, who = row.who, from = row.origin, method = row.method, path = row.path,
-                "a change is not in the audit log: the state database could not be written. The change is carried out all the same");
-            None
+        Ok(id) => ends(site, id, failed, Duration::ZERO).await,
+        Err(error) => unwritten(&error, row, failed),
+    }
+}
+
+/// Whoever has to act on the worst day is not stopped by a full disk: what cannot be written down is in the log.
+fn unwritten(error: &StateError, row: &AuditRow, failed: Option<&ErrorBody>) {
+    let (who, from, method, path) = (&row.who, &row.origin, &row.method, &row.path);
+    match failed {
+        None => tracing::error!(%error, who, from, method, path,
+            "a change is not in the audit log: the state database could not be written. The change is carried out all the same"),
+        Some(failed) => {
+            tracing::warn!(%error, who, from, method, path, outcome = code(failed.code), why = failed.message,
+            "a request that did not succeed is not in the audit log: the state database could not be written")
         }
     }
 }

@@ -72,6 +72,8 @@ fn status_of(site: &Site, peer: &farside_peer::PeerStatus) -> PeerStatus {
     responses((status = 200, body = Invitation))
 )]
 async fn invite(State(site): Shared, Body(request): Body<CreateInvitation>) -> Answer<Invitation> {
+    // Whoever came with it could not be kept.
+    site.state.check_not_moved().await?;
     let valid = Duration::try_from_secs_f64(request.valid_seconds)
         .map_err(|_| ErrorBody::new(ErrorCode::WrongUsage, "valid_seconds must be a number of seconds"))?;
     Ok(Json(peers::invite(&site.node, valid)?))
@@ -94,6 +96,8 @@ async fn cancel_invitation(State(site): Shared, Path(id): Path<String>) -> Answe
 /// Pairs with the site that gave an invitation.
 #[utoipa::path(post, path = "/peers", request_body = JoinPeer, responses((status = 200, body = Peer)))]
 async fn join(State(site): Shared, Body(request): Body<JoinPeer>) -> Answer<Peer> {
+    // Before the other side keeps this one.
+    site.state.check_not_moved().await?;
     Ok(Json(peers::join(&site.node, &request).await?))
 }
 
@@ -133,6 +137,8 @@ async fn remove(
         };
         return Ok(Outcome::Plan(plans::remove_peer(&facts)));
     }
+    // What the peers' side says of the database is no more than that it failed.
+    site.state.check_not_moved().await?;
     for said in site.mirrors.fences_that_stay(peer.record.id, None).await? {
         tracing::warn!("{said}");
     }
@@ -177,7 +183,11 @@ async fn rekey(
             new: &request.with,
             old_key: &format!("{old:?}"),
             new_key: &format!("{:?}", new.record.id),
-            old_is_connected: site.node.link(old).is_some(),
+            old_is_connected: site
+                .node
+                .peers()
+                .iter()
+                .any(|peer| peer.record.id == old && peers::answers(peer)),
             replicas: &taken.replicas.iter().map(ToString::to_string).collect::<Vec<_>>(),
             sources: &taken.sources.iter().map(|(v, d)| (v.to_string(), d.to_string())).collect::<Vec<_>>(),
             rights: &rights,

@@ -1,5 +1,6 @@
 //! `/site`.
 
+use axum::Extension;
 use axum::Json;
 use axum::extract::State;
 use farside_api::{ErrorBody, ErrorCode, HeldBack, MoveState, MovedTable, SetSite, SiteStatus, StateMoved};
@@ -9,6 +10,7 @@ use farside_transfer::precedence::Precedence;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use super::audit::EntryNumber;
 use super::daemons;
 use super::error::Body;
 use super::handler::{Answer, Routes, Shared};
@@ -80,7 +82,11 @@ async fn set(State(site): Shared, Body(request): Body<SetSite>) -> Answer<SiteSt
     request_body = MoveState,
     responses((status = 200, body = StateMoved))
 )]
-async fn move_state(State(site): Shared, Body(request): Body<MoveState>) -> Answer<StateMoved> {
+async fn move_state(
+    State(site): Shared,
+    entry: Option<Extension<EntryNumber>>,
+    Body(request): Body<MoveState>,
+) -> Answer<StateMoved> {
     let wrong = |why| ErrorBody::new(ErrorCode::WrongUsage, why);
     let choice: DatabaseChoice = request.to.parse().map_err(wrong)?;
     if choice == DatabaseChoice::File {
@@ -89,8 +95,9 @@ async fn move_state(State(site): Shared, Body(request): Body<MoveState>) -> Answ
     let password = request.password.map(Password::new);
     let file = site.configuration.data_dir.join(STATE_FILE);
     let to = choice.address(&file, password.as_ref()).map_err(wrong)?;
-    tracing::info!(%to, "the state is moved");
-    let tables = site.state.move_to(&to).await.map_err(Failure::into_error_body)?;
+    tracing::info!(%to, "the state is to be moved");
+    let entry = entry.map(|Extension(EntryNumber(number))| number);
+    let tables = site.access.move_state(&to, entry).await.map_err(Failure::into_error_body)?;
     tracing::warn!(
         %to,
         "the state was moved: nothing is kept in the old database any more. Set database = \"{}\" in farside.toml, and restart \

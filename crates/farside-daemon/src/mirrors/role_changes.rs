@@ -118,6 +118,6 @@ impl ReverseRights for WayBack {
     async fn grant_reverse(&self, peer: PeerId, volume: &VolumeName) -> Result<(), MirrorError> {
         // Both ways: roles that have changed once may change again.
         let granted = self.rights.grant_reverse(&self.state, peer, volume).await;
-        granted.map_err(|e| MirrorError::Store(e.to_string()))
+        granted.map_err(MirrorError::from)
     }
 }

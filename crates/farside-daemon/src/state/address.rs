@@ -195,6 +195,11 @@ impl fmt::Debug for ServerAddress {
 }
 
 impl DatabaseAddress {
+    /// Whether it is a database of a server.
+    pub(super) fn is_server(&self) -> bool {
+        matches!(self, DatabaseAddress::Server(_))
+    }
+
     /// What `database` in `farside.toml` is for it.
     pub(super) fn setting(&self) -> String {
         match self {

@@ -19,7 +19,7 @@ type Moved = Option<String>;
 pub(super) struct Gate(Arc<RwLock<Moved>>);
 
 impl Gate {
-    async fn pass(&self) -> Result<OwnedRwLockReadGuard<Moved>, StateError> {
+    pub(super) async fn pass(&self) -> Result<OwnedRwLockReadGuard<Moved>, StateError> {
         let guard = Arc::clone(&self.0).read_owned().await;
         match &*guard {
             None => Ok(guard),

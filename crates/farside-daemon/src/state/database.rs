@@ -12,6 +12,7 @@ use super::address::DatabaseAddress;
 use super::connections::{Connections, Gate};
 use super::ended_transfers::{ENDED_MAX, EndedTransfer};
 use super::lines::Lines;
+use super::postgres::Foreign;
 use super::statement::{query, query_scalar};
 use super::{error::StateError, postgres, sqlite};
 
@@ -51,7 +52,7 @@ impl State {
 
     /// Opens the database, made or brought up to date if need be. One whose state was moved away is refused.
     pub(crate) async fn open_at(address: &DatabaseAddress) -> Result<State, StateError> {
-        let state = State::open_moved_or_not(address).await?;
+        let state = State::open_as(address, Foreign::Suffered).await?;
         if let Some(to) = state.moved_to().await? {
             state.close().await;
             return Err(StateError::MovedAway { here: address.to_string(), to });
@@ -59,11 +60,15 @@ impl State {
         Ok(state)
     }
 
-    /// The same, whatever was moved.
-    pub(super) async fn open_moved_or_not(address: &DatabaseAddress) -> Result<State, StateError> {
+    /// The same for a state that is to come there, whatever was moved: nothing is made where tables of somebody else are.
+    pub(super) async fn open_to_move(address: &DatabaseAddress) -> Result<State, StateError> {
+        State::open_as(address, Foreign::Refused).await
+    }
+
+    async fn open_as(address: &DatabaseAddress, foreign: Foreign) -> Result<State, StateError> {
         let opened = match address {
             DatabaseAddress::File(path) => sqlite::open(path).await?,
-            DatabaseAddress::Server(server) => postgres::open(server).await?,
+            DatabaseAddress::Server(server) => postgres::open(server, foreign).await?,
         };
         Ok(State {
             writer: opened.writer,

@@ -55,6 +55,7 @@ pub(crate) use ended_transfers::EndedTransfer;
 pub(crate) use error::StateError;
 pub(crate) use hosts::{HostRightRow, NewHost};
 pub(crate) use log::LOST_LINES;
+pub(crate) use moving::MovedTable;
 pub(crate) use pools::PoolRow;
 pub(crate) use postgres::desk::{Card, Common, DaemonRow, Desk, Leader, Leading, Renewal, Turn, Unchanged};
 pub(crate) use relationships::PoolRelationships;

@@ -4,8 +4,13 @@
 //! away from. Whatever fails before that commit leaves everything as it was. After it nothing is written here any more, and what
 //! is here gets a mark: a daemon that is started on it is refused and told where the state is. A daemon that dies between the
 //! two has said nothing, and goes on here after its start; the copy is then in the way of the next try, which says so.
+//!
+//! Accounts are in no table of the file: they lie beside it. They go along all the same (`accounts.rs`).
 
-use std::time::Duration;
+mod accounts;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 use sqlx::AssertSqlSafe;
 
@@ -15,6 +20,7 @@ use super::database::MOVED_TO;
 use super::statement::{Kind, Row, Statement, Value, query, query_scalar};
 use super::tables::{TABLES, Table};
 use super::{State, StateError};
+use accounts::Accounts;
 
 /// How long writers wait at most.
 const COPIED_WITHIN: Duration = Duration::from_secs(300);
@@ -33,19 +39,27 @@ pub(crate) struct MovedTable {
 }
 
 impl State {
-    /// Carries all of it to `to`. From then on nothing is written here any more.
-    pub(crate) async fn move_to(&self, to: &DatabaseAddress) -> Result<Vec<MovedTable>, StateError> {
+    /// Carries all of it to `to`. From then on nothing is written here any more. Accounts go into `accounts_file`, or out of it:
+    /// whoever calls sees to it that nobody changes them meanwhile. `entry` is that of the move itself in the audit log.
+    pub(crate) async fn move_to(
+        &self,
+        to: &DatabaseAddress,
+        accounts_file: &Path,
+        entry: Option<i64>,
+    ) -> Result<Vec<MovedTable>, StateError> {
+        let began = Instant::now();
         let setting = to.setting();
-        if *self.setting == *setting {
-            return Err(StateError::NotMoved(format!("it is in {to} already")));
-        }
         // One that moves it is enough.
         let mut gate = self.gate.close().await;
         if let Some(to) = &*gate {
             return Err(StateError::Moved { to: to.clone() });
         }
-        let target = State::open_moved_or_not(to).await.map_err(not_moved)?;
-        let copied = tokio::time::timeout(COPIED_WITHIN, self.copy(&target)).await;
+        if *self.setting == *setting {
+            return Err(StateError::NotMoved(format!("it is in {to} already")));
+        }
+        let target = State::open_to_move(to).await.map_err(not_moved)?;
+        let entry = entry.map(|number| (number, began));
+        let copied = tokio::time::timeout(COPIED_WITHIN, self.copy(&target, accounts_file, entry)).await;
         target.close().await;
         let copied = copied.unwrap_or_else(|_| {
             Err(StateError::NotMoved(format!(
@@ -62,7 +76,15 @@ impl State {
                 "the state was moved, but the old database could not be marked: do not start a daemon on it any more"
             );
         }
+        if to.is_server() {
+            accounts::forget(accounts_file).await;
+        }
         Ok(tables)
+    }
+
+    /// Refuses what would be kept beside the database, once that was moved.
+    pub(crate) async fn check_not_moved(&self) -> Result<(), StateError> {
+        self.gate.pass().await.map(drop)
     }
 
     async fn mark_moved(&self, to: &str) -> Result<(), StateError> {
@@ -78,7 +100,12 @@ impl State {
         transaction.commit().await
     }
 
-    async fn copy(&self, target: &State) -> Result<Vec<MovedTable>, StateError> {
+    async fn copy(
+        &self,
+        target: &State,
+        accounts_file: &Path,
+        entry: Option<(i64, Instant)>,
+    ) -> Result<Vec<MovedTable>, StateError> {
         let is_left = match target.moved_to().await? {
             None => false,
             Some(to) if to == *self.setting => true,
@@ -91,6 +118,7 @@ impl State {
             }
         };
         let mut source = self.readers.begin().await?;
+        let accounts = Accounts::read(self, &mut source, accounts_file).await?;
         let mut writer = target.writer.begin().await?;
         for table in TABLES.iter().rev() {
             if is_left {
@@ -127,6 +155,17 @@ impl State {
             }
             moved.push(MovedTable { name: table.name, rows });
         }
+        if let Some((number, began)) = entry {
+            // Nobody else can say so: here nothing is written after it.
+            let took = i64::try_from(began.elapsed().as_nanos()).unwrap_or(i64::MAX);
+            query("UPDATE audit SET outcome = 'done', duration = $1 WHERE id = $2")
+                .bind(took)
+                .bind(number)
+                .execute(&mut writer)
+                .await?;
+        }
+        accounts.keep(target, &mut writer, accounts_file).await?;
+        moved.push(MovedTable { name: "accounts", rows: accounts.number() });
         // Whether the last word arrived is not known if its answer is lost.
         writer.commit().await.map_err(|error| {
             StateError::NotMoved(format!(

@@ -182,8 +182,18 @@ fn content_root(bytes: &[u8]) -> Result<ContentRoot, StateError> {
     bytes.try_into().map(ContentRoot).map_err(|_| StateError::Row("a content root has not 16 bytes"))
 }
 
-fn failed(error: impl std::fmt::Display) -> MirrorError {
-    MirrorError::Store(error.to_string())
+/// A state that was moved refuses, and its words say what to do; whatever else is wrong is a failure.
+impl From<StateError> for MirrorError {
+    fn from(error: StateError) -> MirrorError {
+        match error {
+            StateError::Moved { .. } => MirrorError::State(error.to_string()),
+            other => MirrorError::Store(other.to_string()),
+        }
+    }
+}
+
+fn failed(error: StateError) -> MirrorError {
+    error.into()
 }
 
 impl State {
@@ -321,7 +331,8 @@ impl EndingStore for State {
         rows.into_iter()
             .map(|(relationship, peer, at, request)| {
                 let message = Ending::message_of(&request);
-                let message = message.ok_or_else(|| failed("an ending that is no request"))?;
+                let message =
+                    message.ok_or_else(|| failed(StateError::Row("an ending that is no request")))?;
                 let relationship = uuid(&relationship).map_err(failed)?;
                 Ok(Ending { relationship, peer: peer_id(&peer).map_err(failed)?, at: time(at), message })
             })

@@ -19,7 +19,7 @@ const ACCELERATOR_POLICIES: &str = "accelerator_policies";
 const ACCELERATOR_FORWARDS: &str = "accelerator_forwards";
 
 /// The name of who may log in, where several daemons may be one site.
-const ACCOUNTS: &str = "accounts";
+pub(super) const ACCOUNTS: &str = "accounts";
 
 /// The name of where the site was when it met its peers last.
 const WHEREABOUTS: &str = "whereabouts";

@@ -157,8 +157,8 @@ fn late(mirror: &Mirror, most: Option<f64>) -> Result<f64, String> {
     // Near by chance, if at all: nothing asks for the next update.
     if mirror.schedule_lost {
         return Err(format!(
-            "is updated only when somebody asks: its schedule went with a state database that was lost. To set it: farside mirror set \
-             {} --every TIME",
+            "is updated only when somebody asks: it was found in its pool, and the state database that knew whether it had a schedule \
+             is lost or older. To set one: farside mirror set {} --every TIME",
             mirror.name
         ));
     }
@@ -244,7 +244,7 @@ mod tests {
         }
         assert!(check(&[mirror("q/a", json!({ "lag_seconds": null }))]).is_err());
         let lost = mirror("q/a", json!({ "schedule": null, "schedule_lost": true }));
-        assert!(check(&[lost]).unwrap_err().contains("its schedule went with a state database"));
+        assert!(check(&[lost]).unwrap_err().contains("knew whether it had a schedule"));
         assert_eq!(check(&[]).unwrap_err(), "nothing here is mirrored");
         let overtaken = json!({ "role": "source", "destination": "south:q/a", "lag_seconds": null, "overtaken": {
             "since": "2026-11-21T21:00:00Z", "reported_at": "2026-11-21T21:00:01Z", "snapshot": null, "diverged_bytes": null,

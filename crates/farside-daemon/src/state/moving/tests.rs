@@ -1,8 +1,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
+use std::path::PathBuf;
+
 use crate::state::statement::query_as;
 use crate::state::test_databases::TestDatabase;
+use farside_platform::private_file;
 
 /// Rows of each table.
 const ROWS: i64 = 3;
@@ -41,6 +44,23 @@ async fn fill(state: &State) {
     transaction.commit().await.unwrap();
 }
 
+/// The file of accounts beside this database.
+fn nobody(database: &TestDatabase) -> PathBuf {
+    let DatabaseAddress::File(path) = database.address() else { panic!("a file") };
+    path.with_file_name("accounts.json")
+}
+
+/// What mirrors and their pools ask for is refused like the rest.
+#[test]
+fn a_mirror_that_cannot_be_kept_after_the_move_is_refused() {
+    use crate::failure::Failure;
+    use farside_mirror::MirrorError;
+    let moved = StateError::Moved { to: "postgres://db/far".into() };
+    let body = MirrorError::from(moved).into_error_body();
+    assert_eq!(body.code, farside_api::ErrorCode::Refused);
+    assert!(body.message.contains("was moved to postgres://db/far") && body.message.contains("restart it"));
+}
+
 /// All rows of all tables.
 async fn all_of(state: &State) -> BTreeMap<&'static str, BTreeSet<String>> {
     let mut all = BTreeMap::new();
@@ -64,17 +84,23 @@ async fn all_of(state: &State) -> BTreeMap<&'static str, BTreeSet<String>> {
 async fn everything_goes_there_and_back() {
     let Some(server) = TestDatabase::postgres().await else { return };
     let file = TestDatabase::file();
+    let accounts = nobody(&file);
     let first = file.open().await;
     fill(&first).await;
     let before = all_of(&first).await;
     assert!(before.values().all(|rows| rows.len() == ROWS as usize), "{before:?}");
 
-    let moved = first.move_to(server.address()).await.unwrap();
-    assert_eq!(moved.len(), TABLES.len());
-    assert!(moved.iter().all(|table| table.rows == ROWS), "{moved:?}");
+    let moved = first.move_to(server.address(), &accounts, None).await.unwrap();
+    assert_eq!(moved.len(), TABLES.len() + 1);
+    let (rows, accounts_moved) = moved.split_at(TABLES.len());
+    assert!(rows.iter().all(|table| table.rows == ROWS), "{moved:?}");
+    assert_eq!(accounts_moved, [MovedTable { name: "accounts", rows: 0 }]);
     let error = first.set_host_precedence("fair").await.unwrap_err();
     assert!(matches!(error, StateError::Moved { .. }), "{error}");
-    assert!(matches!(first.move_to(server.address()).await.unwrap_err(), StateError::Moved { .. }));
+    assert!(matches!(
+        first.move_to(server.address(), &accounts, None).await.unwrap_err(),
+        StateError::Moved { .. }
+    ));
     assert_eq!(all_of(&first).await, before, "it can still be read");
     first.close().await;
     let error = State::open_at(file.address()).await.unwrap_err();
@@ -87,7 +113,7 @@ async fn everything_goes_there_and_back() {
     assert_eq!(next, ROWS + 5);
     second.set_host_precedence("fair").await.unwrap();
     let changed = all_of(&second).await;
-    second.move_to(file.address()).await.unwrap();
+    second.move_to(file.address(), &accounts, None).await.unwrap();
     second.close().await;
 
     let third = file.open().await;
@@ -103,12 +129,12 @@ async fn a_database_that_is_not_empty_or_cannot_be_had_changes_nothing() {
     fill(&source).await;
     let there = server.open().await;
     there.set_host_precedence("fair").await.unwrap();
-    let error = source.move_to(server.address()).await.unwrap_err().to_string();
+    let error = source.move_to(server.address(), &nobody(&file), None).await.unwrap_err().to_string();
     assert!(error.contains("another farsided"), "{error}");
     there.close().await;
-    let error = source.move_to(server.address()).await.unwrap_err().to_string();
+    let error = source.move_to(server.address(), &nobody(&file), None).await.unwrap_err().to_string();
     assert!(error.contains("not empty") && error.contains("settings"), "{error}");
-    let error = source.move_to(file.address()).await.unwrap_err().to_string();
+    let error = source.move_to(file.address(), &nobody(&file), None).await.unwrap_err().to_string();
     assert!(error.contains("already"), "of files there is one: {error}");
     source.set_host_precedence("off").await.unwrap();
 }
@@ -126,7 +152,7 @@ async fn a_long_history_goes_along() {
     insert(log, rows, &mut transaction).await.unwrap();
     transaction.commit().await.unwrap();
     let before = all_of(&source).await;
-    source.move_to(server.address()).await.unwrap();
+    source.move_to(server.address(), &nobody(&file), None).await.unwrap();
     assert_eq!(all_of(&server.open().await).await, before);
 }
 
@@ -197,4 +223,82 @@ fn a_state_that_was_not_moved_says_what_is_safe_and_what_to_type() {
             assert!(!said.contains(other), "{said}");
         }
     }
+}
+
+/// An account that was removed, or a password that was changed, must not come back with an old file.
+#[tokio::test]
+async fn accounts_go_along_both_ways_and_no_old_ones_stay() {
+    let Some(server) = TestDatabase::postgres().await else { return };
+    let Some(other) = TestDatabase::postgres().await else { return };
+    let file = TestDatabase::file();
+    let accounts = nobody(&file);
+    let first = file.open().await;
+    private_file::store(&accounts, br#"{"ann":{},"bob":{}}"#).unwrap();
+    let moved = first.move_to(server.address(), &accounts, None).await.unwrap();
+    assert_eq!(moved.last(), Some(&MovedTable { name: "accounts", rows: 2 }));
+    assert!(!accounts.exists(), "no old password stays");
+    assert!(matches!(first.check_not_moved().await.unwrap_err(), StateError::Moved { .. }));
+    // Whoever would go back at once is told where the state is.
+    let error = first.move_to(file.address(), &accounts, None).await.unwrap_err();
+    assert!(matches!(error, StateError::Moved { .. }), "{error}");
+    first.close().await;
+
+    let second = server.open().await;
+    assert_eq!(second.accounts().await.unwrap().unwrap(), r#"{"ann":{},"bob":{}}"#);
+    second.set_accounts(r#"{"ann":{"new":1}}"#).await.unwrap();
+    let moved = second.move_to(other.address(), &accounts, None).await.unwrap();
+    assert_eq!(moved.last(), Some(&MovedTable { name: "accounts", rows: 1 }));
+    second.close().await;
+
+    // A database takes back what it was left for, so it goes back the way it came.
+    let third = other.open().await;
+    third.move_to(server.address(), &accounts, None).await.unwrap();
+    third.close().await;
+    let third = server.open().await;
+    // One that somebody left there.
+    std::fs::write(&accounts, r#"{"bob":{}}"#).unwrap();
+    third.move_to(file.address(), &accounts, None).await.unwrap();
+    third.close().await;
+    let kept = private_file::read(&accounts, 1000).unwrap().expect("only its owner may read it");
+    assert_eq!(std::str::from_utf8(&kept).unwrap(), r#"{"ann":{"new":1}}"#);
+
+    // Those that are in the database to which it goes back are old ones.
+    let fourth = file.open().await;
+    private_file::store(&accounts, b"{").unwrap();
+    let error = fourth.move_to(server.address(), &accounts, None).await.unwrap_err().to_string();
+    assert!(error.contains("accounts.json are damaged") && error.contains("move-state again"), "{error}");
+    std::fs::remove_file(&accounts).unwrap();
+    fourth.move_to(server.address(), &accounts, None).await.unwrap();
+    fourth.close().await;
+    assert_eq!(server.open().await.accounts().await.unwrap().unwrap(), "{}");
+}
+
+#[tokio::test]
+async fn the_entry_of_a_move_that_is_over_says_so() {
+    let Some(server) = TestDatabase::postgres().await else { return };
+    let file = TestDatabase::file();
+    let first = file.open().await;
+    let number = first.audit_begins(&crate::state::AuditRow::default()).await.unwrap();
+    first.move_to(server.address(), &nobody(&file), Some(number)).await.unwrap();
+    let wanted = crate::state::AuditWanted { limit: 1, ..Default::default() };
+    let entry = server.open().await.audit(&wanted).await.unwrap().remove(0);
+    assert_eq!((entry.id, entry.outcome.as_deref()), (number, Some("done")));
+    assert!(entry.duration.is_some());
+}
+
+#[tokio::test]
+async fn nothing_is_made_where_somebody_else_has_tables() {
+    let Some(server) = TestDatabase::postgres().await else { return };
+    let mut connection = server.connection().await;
+    sqlx::query("CREATE TABLE invoices (id bigint)").execute(&mut connection).await.unwrap();
+    let file = TestDatabase::file();
+    let source = file.open().await;
+    let error = source.move_to(server.address(), &nobody(&file), None).await.unwrap_err().to_string();
+    assert!(error.contains("is not empty") && error.contains("public.invoices"), "{error}");
+    let tables: i64 = sqlx::query_scalar("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'")
+        .fetch_one(&mut connection)
+        .await
+        .unwrap();
+    assert_eq!(tables, 1);
+    source.set_host_precedence("off").await.unwrap();
 }

@@ -16,10 +16,19 @@ use super::address::ServerAddress;
 use super::connections::{Connections as AnyConnections, Gate, Opened};
 use super::error::StateError;
 use connections::{Connections, Purpose, Server};
-use schema::{SCHEMA, migrations, schema_of};
+use schema::{SCHEMA, foreign_table, migrations, schema_of};
+
+/// What is done where a database without a state has tables of somebody else.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Foreign {
+    /// The state's are made beside them.
+    Suffered,
+    /// Nothing is.
+    Refused,
+}
 
 /// Opens the database, made or brought up to date if need be.
-pub(super) async fn open(address: &ServerAddress) -> Result<Opened, StateError> {
+pub(super) async fn open(address: &ServerAddress, foreign: Foreign) -> Result<Opened, StateError> {
     let server = Arc::new(Server::new(address));
     if address.is_plain() {
         tracing::warn!(
@@ -33,7 +42,7 @@ pub(super) async fn open(address: &ServerAddress) -> Result<Opened, StateError> 
         StateError::Away { address, reason } => StateError::OpenServer { address, reason },
         other => other,
     })?;
-    let was_new = prepare(first.connection()?, &server).await?;
+    let was_new = prepare(first.connection()?, &server, foreign).await?;
     first.rests();
     drop(first);
     let gate = Gate::default();
@@ -50,12 +59,25 @@ pub(super) async fn open(address: &ServerAddress) -> Result<Opened, StateError> 
 
 /// Brings the tables up to date, and puts this daemon's mark there. The connection holds the lock of the site: nobody else does
 /// so. Answers whether it was empty.
-async fn prepare(connection: &mut PgConnection, server: &Server) -> Result<bool, StateError> {
+async fn prepare(
+    connection: &mut PgConnection,
+    server: &Server,
+    foreign: Foreign,
+) -> Result<bool, StateError> {
     let address = || server.address().to_owned();
     let failed = |reason: String| StateError::OpenServer { address: address(), reason };
     let found = schema_of(connection).await.map_err(|error| failed(error.to_string()))?;
     if let Some(found) = found.filter(|found| *found > SCHEMA) {
         return Err(StateError::NewerServer { address: address(), found, known: SCHEMA });
+    }
+    if found.is_none() && foreign == Foreign::Refused {
+        let table = foreign_table(connection).await.map_err(|error| failed(error.to_string()))?;
+        if let Some(table) = table {
+            return Err(StateError::NotMoved(format!(
+                "{} is not empty: it has {table}, which is not of farside. Name an empty database of its own",
+                address()
+            )));
+        }
     }
     let migrations = migrations();
     let brought = migrations.run_direct(None, connection, false).await;

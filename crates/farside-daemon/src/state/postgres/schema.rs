@@ -24,6 +24,19 @@ pub(super) async fn schema_of(connection: &mut PgConnection) -> Result<Option<i6
     sqlx::query_scalar("SELECT max(version) FROM _sqlx_migrations").fetch_one(connection).await
 }
 
+/// A table or the like that somebody else has made in this database, with its schema; none if there is none. What belongs to an
+/// extension is nobody's data.
+pub(super) async fn foreign_table(connection: &mut PgConnection) -> Result<Option<String>, sqlx::Error> {
+    sqlx::query_scalar(
+        "SELECT format('%I.%I', n.nspname, c.relname) FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace \
+         WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f', 'S') AND n.nspname <> 'information_schema' \
+         AND n.nspname NOT LIKE 'pg\\_%' AND NOT EXISTS (SELECT 1 FROM pg_depend AS d WHERE d.classid = 'pg_class'::regclass \
+         AND d.objid = c.oid AND d.deptype = 'e') ORDER BY c.relkind IN ('r', 'p') DESC, 1 LIMIT 1",
+    )
+    .fetch_optional(connection)
+    .await
+}
+
 pub(super) fn migrations() -> Migrator {
     let migration = |(version, name, sql): (i64, &'static str, &'static str)| {
         Migration::new(version, name.into(), MigrationType::Simple, sql.into_sql_str(), false)

@@ -284,13 +284,14 @@ impl Driver {
         });
     }
 
-    /// That nothing asks for updates any more, because what said when is lost.
+    /// That nothing asks for updates any more, because what said when is lost, if there was such a thing: the pool does not tell.
     pub(super) fn schedule_why(&self) -> Option<String> {
         let Relationship { destination, schedule_lost, .. } = &self.relationship;
         (*schedule_lost && self.state.work == Work::Idle).then(|| {
             format!(
-                "no schedule: it was in the state database that was lost, so updates come only when they are asked for. To set \
-                 it: farside mirror set {destination} --every TIME, or farside mirror create with the same names"
+                "no schedule: this mirror was found in its pool, and the state database that knew whether it had one is lost or \
+                 older. So updates come only when they are asked for. To set one: farside mirror set {destination} --every TIME, or \
+                 farside mirror create with the same names. If none is meant: farside mirror set {destination} --every off"
             )
         })
     }
