@@ -346,6 +346,9 @@ async fn swap(
         )),
         _ => site.mirrors.need_peer(&mirror.status().relationship).err().map(|error| error.message),
     };
+    // Before all else: what it has done so far is no reason to refuse it.
+    let running = site.operations.running_swap(&volume).map(|error| error.message);
+    let refused = running.or(refused);
     if planned.plan {
         // What the command would ask, here and at the source; a session that is not there is no answer.
         let refused = match refused {
