@@ -18,6 +18,7 @@ pub mod accelerator;
 pub mod access;
 pub mod alarm;
 pub mod clone;
+mod code;
 pub mod dedup;
 pub mod delayed;
 pub mod error;
@@ -52,6 +53,7 @@ pub use access::{
 };
 pub use alarm::{Alarm, AlarmEvent, AlarmNotice, AlarmSeverity, AlarmTest};
 pub use clone::{CloneSnapshot, Drill, DrillResult, DrillRun, DrillVolume, StartDrill};
+pub use code::is_code;
 pub use dedup::{Dedup, DedupPhase, DedupState, StartDedup};
 pub use delayed::{CONFIRM_HEADER, Delayed, DelayedDocument, thing_of};
 pub use error::{ErrorBody, ErrorCode, ErrorDocument};

@@ -21,6 +21,8 @@ pub enum LogEvent {
     Abort,
     /// What the volume showed until then became a side branch, which `reason` names.
     Rescue,
+    /// An old side branch was deleted, because the volume has newer ones; `reason` names it.
+    RescueDeleted,
     /// Broken off: hosts may write to the volume.
     Break,
     /// To be a replica again: hosts may no longer write.

@@ -382,6 +382,10 @@ pub struct TransferRecord {
     /// request those of all its transfers.
     #[serde(default)]
     pub set_aside: Vec<String>,
+    /// Names of the old side branches that were deleted for these, because a volume keeps so many (`replicas.rescues`). Left out where
+    /// there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub let_go: Vec<String>,
 }
 
 /// A relationship as its source knows it, as `mirror destinations` lists it.

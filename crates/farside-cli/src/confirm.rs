@@ -23,6 +23,8 @@ pub enum Impact {
     Data,
     /// It does not: nothing is lost that could not be had again.
     Service,
+    /// It does if its plan says so. Without a terminal the plan is asked for, and what it names as lost goes only with `--yes`.
+    AsPlanned,
 }
 
 /// A destructive request before it is made.
@@ -68,6 +70,8 @@ pub async fn carry_out<T: DeserializeOwned>(
                 "this destroys data, and there is no terminal on which to ask",
             )
             .hint("--plan shows what would be lost; --yes goes ahead"));
+        } else if request.impact == Impact::AsPlanned {
+            refuse_loss(&plan().await?)?;
         }
     }
     client.confirmed(request.method, request.path, request.body).await.map(Some)
@@ -89,16 +93,24 @@ pub async fn carry_out_if_lost<T: DeserializeOwned>(
         return client.confirmed(request.method, path, request.body).await.map(Some);
     }
     if !is_interactive() {
-        return Err(ErrorBody::new(
-            ErrorCode::WrongUsage,
-            format!("this destroys data, and there is no terminal on which to ask: {}", plan.lost.join("; ")),
-        )
-        .hint("nothing was changed. --plan shows it again; --yes goes ahead"));
+        refuse_loss(&plan)?;
     }
     if !ask(&describe(&plan)) {
         return Err(ErrorBody::new(ErrorCode::Failed, "cancelled; nothing was changed"));
     }
     client.confirmed(request.method, path, request.body).await.map(Some)
+}
+
+/// Refuses what its plan says destroys data, where nobody can be asked.
+pub fn refuse_loss(plan: &Plan) -> Result<(), ErrorBody> {
+    if plan.lost.is_empty() {
+        return Ok(());
+    }
+    Err(ErrorBody::new(
+        ErrorCode::WrongUsage,
+        format!("this destroys data, and there is no terminal on which to ask: {}", plan.lost.join("; ")),
+    )
+    .hint("nothing was changed. --plan shows it again; --yes goes ahead"))
 }
 
 /// A plan for people, in the order in which a tired one needs it: what happens, what would be lost for good, what stays

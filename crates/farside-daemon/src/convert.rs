@@ -159,6 +159,7 @@ pub(crate) fn record(report: &TransferReport) -> api::TransferRecord {
         wire_bytes_received: report.wire_bytes_received,
         scan_seconds: Some(report.scan_seconds),
         set_aside: report.set_aside.clone(),
+        let_go: report.let_go.clone(),
     }
 }
 
@@ -202,6 +203,7 @@ pub(crate) fn report(record: &api::TransferRecord) -> Option<TransferReport> {
         wire_bytes_received: record.wire_bytes_received,
         scan_seconds: record.scan_seconds.unwrap_or(0.0),
         set_aside: record.set_aside.clone(),
+        let_go: record.let_go.clone(),
     })
 }
 
@@ -245,6 +247,12 @@ pub(crate) fn log_line(entry: &LogEntry) -> api::LogLine {
         LogEvent::Rescue { snapshot } => {
             reason = Some(format!("what the volume showed until then is kept as {snapshot}"));
             api::LogEvent::Rescue
+        }
+        LogEvent::RescueDeleted { snapshot } => {
+            reason = Some(format!(
+                "the old side branch {snapshot} was deleted: newer ones are there (replicas.rescues)"
+            ));
+            api::LogEvent::RescueDeleted
         }
         LogEvent::Break => api::LogEvent::Break,
         LogEvent::Resync => api::LogEvent::Resync,

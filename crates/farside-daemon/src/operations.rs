@@ -83,9 +83,21 @@ impl Operations {
         Ok(id)
     }
 
+    /// Why no role change of the volume may begin: one is under way, perhaps with its first update only, which its mirror does not
+    /// know it by.
+    pub(crate) fn running_swap(&self, volume: &VolumeName) -> Option<ErrorBody> {
+        swap_among(&self.entries.lock(), volume)
+    }
+
     /// Enters a new operation, if there is room.
     fn admit(&self, subject: Subject) -> Result<Uuid, ErrorBody> {
         let mut entries = self.entries.lock();
+        // A second one would fail, and be the last that is known of the volume.
+        if subject.kind == OperationKind::Swap
+            && let Some(error) = swap_among(&entries, &subject.volume)
+        {
+            return Err(error);
+        }
         let running = entries.values().filter(|e| e.document.state == OperationState::Running).count();
         if running >= RUNNING_MAX {
             return Err(ErrorBody::new(
@@ -172,6 +184,19 @@ impl Operations {
     }
 }
 
+fn swap_among(entries: &BTreeMap<Uuid, Entry>, volume: &VolumeName) -> Option<ErrorBody> {
+    let is_it = |entry: &Entry| {
+        let Operation { kind, state, .. } = entry.document;
+        entry.volume == *volume && kind == OperationKind::Swap && state == OperationState::Running
+    };
+    entries.values().any(is_it).then(|| {
+        ErrorBody::new(
+            ErrorCode::Refused,
+            format!("a role change is already running; farside mirror wait {volume} waits for it"),
+        )
+    })
+}
+
 fn session(node: &Node, peer: PeerId) -> Option<PeerState> {
     node.watch(peer).map(|state| state.borrow().clone())
 }
@@ -240,6 +265,27 @@ mod tests {
     use farside_transfer::{Progress, TransferKind};
 
     use super::*;
+
+    #[test]
+    fn a_second_role_change_is_refused_and_does_not_become_the_last_that_is_known() {
+        let operations = Operations::new(Arc::new(farside_platform::SystemClock::default()));
+        let swap = |volume: &str| Subject {
+            volume: volume.parse().unwrap(),
+            peer: PeerId([0; 32]),
+            kind: OperationKind::Swap,
+        };
+        let first = operations.admit(swap("q/v")).unwrap();
+        let refused = operations.admit(swap("q/v")).err().unwrap();
+        assert_eq!(refused.code, ErrorCode::Refused);
+        assert!(refused.message.contains("a role change is already running"), "{}", refused.message);
+        assert!(refused.message.contains("farside mirror wait q/v"), "{}", refused.message);
+        assert_eq!(operations.entries.lock().keys().copied().collect::<Vec<_>>(), [first]);
+        assert!(operations.admit(swap("q/other")).is_ok());
+        // Once it is over another may begin.
+        operations.entries.lock().get_mut(&first).unwrap().document.state = OperationState::Done;
+        assert!(operations.running_swap(&"q/v".parse().unwrap()).is_none());
+        assert!(operations.admit(swap("q/v")).is_ok());
+    }
 
     #[test]
     fn a_role_change_goes_through_its_phases_in_order() {

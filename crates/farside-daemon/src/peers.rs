@@ -473,6 +473,14 @@ pub(crate) fn cancel_invitation(node: &Node, id: &str, now: Timestamp) -> Result
 
 /// Pairs with the site at `address`.
 pub(crate) async fn join(node: &Node, request: &api::JoinPeer) -> Result<api::Peer, ErrorBody> {
+    // It is a secret: no resolver is asked for it, and no message repeats it.
+    if farside_api::is_code(&request.address) {
+        return Err(ErrorBody::new(
+            ErrorCode::WrongUsage,
+            "this is the code, where the address of the site that made it belongs; nothing was sent",
+        )
+        .hint("farside peer join HOST[:PORT] asks for the code"));
+    }
     let code: PairingCode = request.code.parse().map_err(|e: farside_peer::CodeError| {
         ErrorBody::new(ErrorCode::WrongUsage, e.to_string())
             .hint("farside peer invite on the other site prints a code")

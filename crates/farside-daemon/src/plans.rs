@@ -469,6 +469,8 @@ pub(crate) struct ResyncFacts<'a> {
     pub(crate) base: Option<&'a str>,
     /// What the peer has written since; None: not known.
     pub(crate) incoming_bytes: Option<u64>,
+    /// Of it, what was data and is empty there by now.
+    pub(crate) emptied_bytes: u64,
     /// In which the volume differs from the base, and over which time; None: not known.
     pub(crate) diverged_bytes: Option<u64>,
     pub(crate) diverged_seconds: Option<f64>,
@@ -482,6 +484,8 @@ pub(crate) struct ResyncFacts<'a> {
     pub(crate) compares: bool,
     /// What that volume follows itself, if it is no original.
     pub(crate) follows: Option<&'a str>,
+    /// Old side branches of the volume that go for the new one.
+    pub(crate) lets_go: &'a [String],
 }
 
 pub(crate) fn resync(facts: &ResyncFacts<'_>) -> Plan {
@@ -510,6 +514,17 @@ pub(crate) fn resync(facts: &ResyncFacts<'_>) -> Plan {
              it is here, {volume} shows what it shows now"
         ),
     });
+    if facts.compares {
+        plan.would.push(format!(
+            "where {from} is empty, {volume} is empty too from then on: all of it, if {from} was made anew or holds nothing any more"
+        ));
+    } else if facts.emptied_bytes > 0 {
+        plan.would.push(format!(
+            "of that, {} blocks of 4 KiB held data at {base} and are empty at {from} by now: {volume} shows nothing there from then on",
+            blocks(facts.emptied_bytes),
+            base = facts.base.unwrap_or("the common point"),
+        ));
+    }
     if let Some(follows) = facts.follows {
         plan.would.push(format!(
             "{from} is itself a replica, of {follows}; hosts write there only after farside mirror break at its site"
@@ -526,12 +541,25 @@ pub(crate) fn resync(facts: &ResyncFacts<'_>) -> Plan {
              snapshot holds the same, and {replaces} is told"
         ));
     }
-    if facts.diverged_bytes != Some(0) {
+    // Where everything is compared nobody has counted yet what differs.
+    let diverged_bytes = if facts.compares { None } else { facts.diverged_bytes };
+    if diverged_bytes != Some(0) {
         let newer = match facts.held_by {
             Some(held_by) => opens(&format!("{volume}@{held_by}, a snapshot that is here already")),
+            None if facts.compares => opens(&format!(
+                "a side branch {volume}@rescue-source-TIME (its name is printed when it is done)"
+            )),
             None => rescue(volume),
         };
-        keep(&mut plan, newer, facts.diverged_bytes, facts.diverged_seconds);
+        let seconds = facts.diverged_seconds.filter(|_| !facts.compares);
+        keep(&mut plan, newer, diverged_bytes, seconds);
+    }
+    for old in facts.lets_go {
+        let what = format!(
+            "the old side branch {volume}@{old}: a volume keeps its newest, and the first of each of as many days (replicas.rescues). \
+             To keep it: farside snapshot hold {volume}@{old}"
+        );
+        lose(&mut plan, what, None, None);
     }
     plan
 }

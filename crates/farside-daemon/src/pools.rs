@@ -474,7 +474,14 @@ impl Pools {
         });
         match (&outcome, slots.get_mut(name)) {
             (Ok(opened), Some(slot)) => slot.content = Content::Open(opened.clone()),
-            (Err(error), Some(slot)) if keep_failed => slot.content = Content::Failed(error.message.clone()),
+            // Nobody looks again by itself: the cause may be gone when somebody reads this.
+            (Err(error), Some(slot)) if keep_failed => {
+                let at = self.options.clock.now();
+                slot.content = Content::Failed(format!(
+                    "{} (so it was at {at:.0}; it is tried again with farside pool reopen {name})",
+                    error.message
+                ));
+            }
             _ => {
                 slots.remove(name);
             }

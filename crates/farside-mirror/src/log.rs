@@ -63,6 +63,11 @@ pub enum LogEvent {
         /// Its name.
         snapshot: String,
     },
+    /// An old side branch was deleted, because the volume has newer ones.
+    RescueDeleted {
+        /// Its name.
+        snapshot: String,
+    },
     /// The relationship is over; the volume stays.
     Delete,
     /// A clone of the replica was tried.
@@ -128,7 +133,7 @@ impl LogEvent {
             LogEvent::Request { by } => Some(by.to_string()),
             LogEvent::End { bytes } => Some(bytes.to_string()),
             LogEvent::Abort { reason } => Some(reason.clone()),
-            LogEvent::Rescue { snapshot } => Some(snapshot.clone()),
+            LogEvent::Rescue { snapshot } | LogEvent::RescueDeleted { snapshot } => Some(snapshot.clone()),
             LogEvent::Drill { outcome } => Some(outcome.clone()),
             _ => None,
         }
@@ -142,6 +147,7 @@ impl LogEvent {
             ("end", Some(bytes)) => LogEvent::End { bytes: bytes.parse().ok()? },
             ("abort", reason) => LogEvent::Abort { reason: reason.unwrap_or_default().into() },
             ("rescue", Some(snapshot)) => LogEvent::Rescue { snapshot: snapshot.into() },
+            ("rescue-deleted", Some(snapshot)) => LogEvent::RescueDeleted { snapshot: snapshot.into() },
             ("break", _) => LogEvent::Break,
             ("resync", _) => LogEvent::Resync,
             ("swap", _) => LogEvent::Swap,
@@ -161,6 +167,7 @@ impl LogEvent {
             LogEvent::End { .. } => "end",
             LogEvent::Abort { .. } => "abort",
             LogEvent::Rescue { .. } => "rescue",
+            LogEvent::RescueDeleted { .. } => "rescue-deleted",
             LogEvent::Break => "break",
             LogEvent::Resync => "resync",
             LogEvent::Swap => "swap",
@@ -189,6 +196,7 @@ mod tests {
             LogEvent::End { bytes: 77 },
             LogEvent::Abort { reason: "the link went away".into() },
             LogEvent::Rescue { snapshot: "rescue-now".into() },
+            LogEvent::RescueDeleted { snapshot: "rescue-then".into() },
             LogEvent::Break,
             LogEvent::Resync,
             LogEvent::Swap,

@@ -7,7 +7,8 @@
 //! person holds, a mirror needs or somebody has open stays and is not counted.
 
 use farside_engine::{Engine, EngineError, SnapshotInfo, SnapshotOwner, VolumeName};
-use farside_transfer::bases::{DAY, rescue_moment};
+use farside_platform::Timestamp;
+use farside_transfer::bases::{DAY, RESCUE, RESCUE_OF_SOURCE, rescue_moment};
 use uuid::Uuid;
 
 /// The rescues of a volume, as they are listed. The store names them by the moment in which they were set aside: a person's name
@@ -38,6 +39,23 @@ pub(crate) fn to_go(all: &[SnapshotInfo], most: usize) -> Vec<(Uuid, String)> {
     let (by_source, by_hosts): (Vec<_>, Vec<_>) =
         of(all).filter(is_free).partition(|s| is_of_source(&s.name));
     [by_source, by_hosts].into_iter().flat_map(|of_kind| to_go_of(of_kind, most)).collect()
+}
+
+/// Names of those that would go if one more was made now, which the source left behind or hosts wrote.
+pub(crate) fn would_go(all: &[SnapshotInfo], most: usize, by_source: bool, now: Timestamp) -> Vec<String> {
+    let stem = if by_source { RESCUE_OF_SOURCE } else { RESCUE };
+    let newest = SnapshotInfo {
+        name: format!("{stem}-{now:.0}"),
+        uuid: Uuid::nil(),
+        created_at: now,
+        size_bytes: 0,
+        owner: SnapshotOwner::Person,
+        held: false,
+        pinned_by: Vec::new(),
+        sequence: u64::MAX,
+    };
+    let with_it: Vec<SnapshotInfo> = all.iter().cloned().chain([newest]).collect();
+    to_go(&with_it, most).into_iter().map(|(_, name)| name).collect()
 }
 
 fn to_go_of(mut free: Vec<&SnapshotInfo>, most: usize) -> Vec<(Uuid, String)> {
@@ -134,6 +152,18 @@ mod tests {
         let left = flood.len() - gone(&flood, 16).len();
         assert_eq!(left, 16 + 2);
         assert!(!gone(&flood, 16).contains(&1) && !gone(&flood, 16).contains(&1499));
+    }
+
+    #[test]
+    fn the_one_that_makes_room_for_one_more_is_known_before() {
+        let all: Vec<SnapshotInfo> = (0..16).map(rescue).collect();
+        let now = Timestamp(0).plus(Duration::from_secs(20 * 3600));
+        // The oldest of 17 is the first of its day, and stays.
+        assert!(would_go(&all, 16, false, now).is_empty());
+        let all: Vec<SnapshotInfo> = (0..17).map(rescue).collect();
+        assert_eq!(would_go(&all, 16, false, now), [all[1].name.clone()]);
+        assert!(would_go(&all, 16, true, now).is_empty(), "it is counted apart");
+        assert!(would_go(&all, 0, false, now).is_empty());
     }
 
     #[test]

@@ -100,7 +100,6 @@ struct WrongKey {
 }
 
 /// What is said of a key that answers where another was expected.
-#[cfg(test)]
 pub(crate) fn wrong_key(expected: PeerId, found: PeerId) -> String {
     WrongKey { expected, found }.to_string()
 }

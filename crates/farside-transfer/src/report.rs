@@ -208,6 +208,8 @@ pub struct TransferReport {
     /// Names of the side branches that content of the replica became on which it does not go on. Whoever started the transfer finds
     /// them.
     pub set_aside: Vec<String>,
+    /// Names of the old side branches that were deleted for these: a volume keeps so many.
+    pub let_go: Vec<String>,
 }
 
 impl TransferReport {
@@ -239,6 +241,7 @@ impl TransferReport {
             wire_bytes_received: 0,
             scan_seconds: 0.0,
             set_aside: Vec::new(),
+            let_go: Vec::new(),
         }
     }
 

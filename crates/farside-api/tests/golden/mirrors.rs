@@ -218,6 +218,7 @@ fn mirror_history() {
             wire_bytes_received: 4600,
             scan_seconds: Some(0.01),
             set_aside: vec!["rescue-1".into()],
+            let_go: vec!["rescue-0".into()],
         }],
         json!([{
             "id": ID, "volume": "q/v", "kind": "update", "result": "ok", "reason": null, "started_at": "2026-11-21T20:00:00Z",
@@ -227,6 +228,7 @@ fn mirror_history() {
             "referenced_bytes": null, "delta_bytes": null,
             "literal_bytes": 4096, "wire_bytes_sent": 500, "wire_bytes_received": 4600, "scan_seconds": 0.01,
             "set_aside": ["rescue-1"],
+            "let_go": ["rescue-0"],
             "levels": levels_as_json(), "noise_bytes": 8192, "overhead_bytes": 1000
         }]),
     );

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Subcommand, ValueEnum};
+use farside_api::is_code;
 
 use super::destructive::Destructive;
 use super::names::{VolumeName, parse_label};
@@ -23,6 +24,10 @@ const PEER_PORT: u16 = 7440;
 
 /// An address with its port. An IPv6 address without a port stands alone, or in brackets.
 fn parse_address(text: &str) -> Result<String, String> {
+    // What is wrong with an argument is said with the argument, and a code is a secret: the command refuses it, without it.
+    if is_code(text) {
+        return Ok(text.to_owned());
+    }
     if text.contains("://") {
         return Err("leave out what stands before the host: HOST:PORT, or HOST alone".into());
     }
@@ -205,6 +210,13 @@ pub enum Peer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_code_in_the_place_of_an_address_is_not_repeated_by_the_parser() {
+        for code in ["farside1_ab_cd_ef", " farside1_ab_cd_ef\n", "FARSIDE1_ab/cd"] {
+            assert_eq!(parse_address(code).as_deref(), Ok(code));
+        }
+    }
 
     #[test]
     fn a_site_is_met_at_the_default_port_unless_another_is_named() {

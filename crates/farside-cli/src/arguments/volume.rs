@@ -25,7 +25,17 @@ pub struct Limits {
 fn parse_limit(text: &str) -> Result<u64, String> {
     match text {
         "none" => Ok(0),
-        size => parse_size(size).map_err(|error| format!("{error}; or none")),
+        size => {
+            let bytes = parse_size(size).map_err(|error| format!("{error}; or none"))?;
+            // As with the sizes of volumes and pools: who writes 10 does not mean ten bytes.
+            let has_unit = !size.bytes().all(|byte| byte.is_ascii_digit());
+            if !has_unit && !bytes.is_multiple_of(4096) {
+                return Err(format!(
+                    "{bytes} bytes are not a multiple of 4096; a size without a unit is in bytes: {size}G is gibibytes"
+                ));
+            }
+            Ok(bytes)
+        }
     }
 }
 
@@ -191,4 +201,18 @@ pub enum Dedup {
         #[command(flatten)]
         destructive: Destructive,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_without_a_unit_is_one_that_somebody_can_mean() {
+        assert_eq!(parse_limit("none"), Ok(0));
+        assert_eq!(parse_limit("8192"), Ok(8192));
+        assert_eq!(parse_limit("10G"), Ok(10 << 30));
+        let refused = parse_limit("10").err().unwrap();
+        assert!(refused.contains("10G is gibibytes"), "{refused}");
+    }
 }

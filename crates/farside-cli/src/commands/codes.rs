@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, Read, Write};
 use std::path::Path;
 
-use farside_api::{ErrorBody, ErrorCode, OpenInvitation};
+use farside_api::{ErrorBody, ErrorCode, OpenInvitation, is_code};
 
 use crate::output::{Column, table};
 use crate::quantities::time;
@@ -43,13 +43,10 @@ pub(super) fn open(open: &[OpenInvitation]) -> String {
     table(&columns, rows.collect(), "no invitation can be used")
 }
 
-/// How codes begin: of peers, of daemons of one site.
-const CODES: [&str; 2] = ["farside1_", "farside-daemon1_"];
-
 /// The code in what was read: the line that begins as one does, where there are others beside it.
 fn code_in(text: &str) -> &str {
     let mut lines = text.lines().map(str::trim);
-    lines.find(|line| CODES.iter().any(|code| line.starts_with(code))).unwrap_or_else(|| text.trim())
+    lines.find(|line| is_code(line)).unwrap_or_else(|| text.trim())
 }
 
 #[cfg(test)]

@@ -15,7 +15,8 @@ use std::time::Duration;
 use farside_api::{
     BreakMirror, CreateMirror, ErrorBody, ErrorCode, LogLine, Mirror, MirrorDestination, MirrorState,
     Operation, OperationKind, OperationState, PeerState, PeerStatus, RequestedBy, ResyncMirror, Role,
-    SetMirror, SourceHeard, StartTransfer, TransferKind, TransferRecord, TransferResult, awake,
+    SetMirror, Snapshot, SourceHeard, StartTransfer, TakenBy, TransferKind, TransferRecord, TransferResult,
+    awake,
 };
 use reqwest::Method;
 
@@ -473,16 +474,20 @@ async fn start(
     destructive: Destructive,
 ) -> Result<(), ErrorBody> {
     let path = path(&arguments.volume, verb);
-    let request = DestructiveRequest {
-        method: Method::POST,
-        path: &path,
-        body: Some(request),
-        impact: Impact::Service,
-    };
+    let may_push_out = verb == "resync" && has_side_branches(context, &arguments.volume).await;
+    let impact = if may_push_out { Impact::AsPlanned } else { Impact::Service };
+    let request = DestructiveRequest { method: Method::POST, path: &path, body: Some(request), impact };
     match carry_out::<Operation>(&context.client, request, destructive, context.json).await? {
         Some(started) => follow(context, verb, arguments, None, started).await,
         None => Ok(()),
     }
+}
+
+/// Whether the side branch that a resync makes may push an old one out. Without one there is nothing to ask the source for.
+pub(super) async fn has_side_branches(context: &Context, volume: &VolumeName) -> bool {
+    let path = ["volumes", &volume.pool, &volume.volume, "snapshots"];
+    let all: Result<Vec<Snapshot>, _> = context.client.get(&path).await;
+    all.is_ok_and(|all| all.iter().any(|snapshot| snapshot.taken_by == Some(TakenBy::Rescue)))
 }
 
 /// Stays until an operation ends, and shows it. `there`: what `--if-absent` says of what was there before, if it was given.

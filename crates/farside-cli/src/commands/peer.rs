@@ -3,6 +3,7 @@
 use farside_api::{
     AccessRole, CreateInvitation, ErrorBody, ErrorCode, Invitation, JoinPeer, OpenInvitation, PathState,
     PathsMode, Peer, PeerPath, PeerRights, PeerState, PeerStatus, Plan, RekeyPeer, SetPeer, SiteStatus,
+    is_code,
 };
 use reqwest::Method;
 
@@ -41,6 +42,9 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
             context.show(&invitation, |invitation| format!("{}\n", invitation.code));
         }
         Verb::Join { address, code_file, name, if_absent } => {
+            if is_code(&address) {
+                return Err(code_for_address());
+            }
             let there = if if_absent { paired(&context, &address, name.as_deref()).await? } else { None };
             if let Some(peer) = there {
                 let what = format!("the pairing with {}", peer.name);
@@ -255,6 +259,15 @@ fn changed(peer: &PeerStatus, request: &SetPeer) -> String {
         said.push(format!("its people may: {may}"));
     }
     format!("{name}: {}\n", said.join("; "))
+}
+
+/// It stands among the arguments by now, which every user of the machine can read.
+fn code_for_address() -> ErrorBody {
+    let said = "this is the code, where the address of the site that made it belongs; nothing was sent, and the code is not used";
+    ErrorBody::new(ErrorCode::WrongUsage, said).hint(
+        "farside peer join HOST[:PORT] asks for the code. Arguments can be read by every user of this machine: to be sure, take that \
+         code back (farside peer invite --list and --cancel ID at the site that made it) and make another",
+    )
 }
 
 /// The peer that is paired under this name or at this address.

@@ -16,6 +16,9 @@ use crate::confirm::{DestructiveRequest, Impact, carry_out};
 use crate::output::{Column, details, or_dash, table};
 use crate::quantities::{size, time};
 
+/// Sizes of volumes are multiples of it.
+const BLOCK_BYTES: u64 = 4096;
+
 pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
     match verb {
         Verb::Create { name, size, limits, if_absent } => {
@@ -110,6 +113,8 @@ async fn resize(
     size_bytes: u64,
     destructive: Destructive,
 ) -> Result<(), ErrorBody> {
+    // Nobody is asked whether to do what would be refused.
+    check_size(size_bytes)?;
     let now: Volume = context.client.get(&path(&name)).await?;
     let request = ResizeVolume { size_bytes };
     let request = DestructiveRequest {
@@ -124,6 +129,18 @@ async fn resize(
         context.show(&volume, |v| format!("volume {} has {} now\n", v.name, size(v.size_bytes)));
     }
     Ok(())
+}
+
+/// As the daemon does, which says more of what is too large.
+fn check_size(bytes: u64) -> Result<(), ErrorBody> {
+    if bytes > 0 && bytes.is_multiple_of(BLOCK_BYTES) {
+        return Ok(());
+    }
+    let said = format!("a volume cannot have {bytes} bytes; nothing was changed");
+    let hint = format!(
+        "sizes are multiples of {BLOCK_BYTES} bytes and more than 0; a size without a unit is in bytes: {bytes}G is gibibytes"
+    );
+    Err(ErrorBody::new(ErrorCode::WrongUsage, said).hint(hint))
 }
 
 fn set(limits: &Limits) -> SetVolume {

@@ -120,6 +120,7 @@ mod tests {
             wire_bytes_received: 0,
             scan_seconds: 0.0,
             set_aside: Vec::new(),
+            let_go: Vec::new(),
         }
     }
 

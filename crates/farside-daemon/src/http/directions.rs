@@ -287,11 +287,13 @@ async fn plan_resync(
     let follows = found.as_ref().and_then(|found| found.follows.as_ref());
     let plan = plans::resync(&ResyncFacts {
         follows: follows.map(ToString::to_string).as_deref(),
+        lets_go: found.as_ref().map_or(&[][..], |found| &found.lets_go),
         volume,
         from: &from.name,
         base: base.map(|base| base.name.as_str()),
         compares,
         incoming_bytes: incoming.map(|incoming| incoming.data_bytes + incoming.hole_bytes),
+        emptied_bytes: incoming.map_or(0, |incoming| incoming.hole_bytes),
         held_by: found.as_ref().and_then(|found| found.held_by.as_deref()),
         diverged_bytes: aside,
         diverged_seconds: found.as_ref().map(|found| found.set_aside_seconds),
@@ -346,6 +348,9 @@ async fn swap(
         )),
         _ => site.mirrors.need_peer(&mirror.status().relationship).err().map(|error| error.message),
     };
+    // Before all else: what it has done so far is no reason to refuse it.
+    let running = site.operations.running_swap(&volume).map(|error| error.message);
+    let refused = running.or(refused);
     if planned.plan {
         // What the command would ask, here and at the source; a session that is not there is no answer.
         let refused = match refused {

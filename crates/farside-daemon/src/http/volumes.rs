@@ -131,6 +131,7 @@ fn referenced(pool: &Arc<Pool>, name: &str, until: Instant, remembered: &Arc<Rem
 async fn create(State(site): Shared, Body(request): Body<CreateVolume>) -> Answer<Volume> {
     let name: VolumeName = parse(&request.name)?;
     check_size(request.size_bytes)?;
+    check_limits(&request.limits)?;
     if site.pools.is_clustered(&name.pool) {
         return Ok(Json(images::create(&site, &name, &request).await?));
     }
@@ -212,6 +213,7 @@ async fn set_limits(
     Body(request): Body<SetVolume>,
 ) -> Answer<Volume> {
     let name = name_of(pool, volume)?;
+    check_limits(&request)?;
     let size_bytes = look(&site, &name)?.size_bytes;
     if let Some(to) =
         request.autogrow.map(|autogrow| autogrow.to_bytes).filter(|to| (1..size_bytes).contains(to))
@@ -485,5 +487,22 @@ fn check_size(bytes: u64) -> Result<(), ErrorBody> {
         return Ok(());
     }
     Err(ErrorBody::new(ErrorCode::WrongUsage, format!("a volume cannot have {bytes} bytes"))
-        .hint(format!("sizes are multiples of {BLOCK_BYTES} bytes, more than 0 and at most 16 PiB")))
+        .hint(format!(
+            "sizes are multiples of {BLOCK_BYTES} bytes, more than 0 and at most 16 PiB; a size without a unit is in bytes"
+        )))
+}
+
+/// Less than a block is what somebody says who forgot the unit: nothing could be written.
+fn check_limits(asked: &SetVolume) -> Result<(), ErrorBody> {
+    let limits = [("quota", asked.quota_bytes), ("reserve", asked.reserve_bytes)];
+    for (what, bytes) in limits {
+        if let Some(bytes) = bytes.filter(|bytes| (1..BLOCK_BYTES as u64).contains(bytes)) {
+            let said = format!(
+                "a {what} of {bytes} bytes is less than a block of {BLOCK_BYTES}; nothing was changed"
+            );
+            return Err(ErrorBody::new(ErrorCode::WrongUsage, said)
+                .hint(format!("a size without a unit is in bytes: {bytes}G is gibibytes")));
+        }
+    }
+    Ok(())
 }

@@ -478,7 +478,29 @@ impl Mirrors {
         });
         let is_stopped = peer.is_none_or(peers::is_removed_there);
         let stopped = is_stopped.then_some(api::MirrorStopped::NotPaired);
-        api::Mirror { lag_seconds, why: mirror.why.or(gone).or(away), stopped, ..mirror }
+        let pool = mirror.name.split_once('/').and_then(|(pool, _)| self.why_serves_nothing(pool));
+        let why = mirror.why.or(gone).or(pool).or(away);
+        api::Mirror { lag_seconds, why, stopped, ..mirror }
+    }
+
+    /// Why nothing can be fetched from a pool of this site, or no snapshot be taken for it.
+    fn why_serves_nothing(&self, pool: &str) -> Option<String> {
+        let pools = &self.parts.pools;
+        if let Some(error) = pools.not_open(pool) {
+            return Some(format!(
+                "nothing can be fetched: {}; farside pool status {pool} says what to do",
+                error.message
+            ));
+        }
+        if pools.is_clustered(pool) {
+            let away = || format!("nothing can be fetched: the cluster of pool {pool} does not answer");
+            return pools.is_away(pool).then(away);
+        }
+        let cause = pools.get(pool).ok()?.status().failed?;
+        Some(format!(
+            "pool {pool} is read-only since a write failed ({cause}), so no snapshot can be taken for the next update; farside pool \
+             status {pool} says what to do"
+        ))
     }
 
     /// Brings the fences in line with what is overtaken, what was allowed with a fence, and what was set back. Called at the start,

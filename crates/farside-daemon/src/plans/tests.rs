@@ -256,6 +256,7 @@ fn resync_and_swap_lose_nothing() {
         from: "b:q/db",
         base: Some("s9"),
         incoming_bytes: Some(3 * 4096),
+        emptied_bytes: 0,
         diverged_bytes: Some(8192),
         diverged_seconds: Some(600.0),
         ends: Some("b:q/db"),
@@ -263,6 +264,7 @@ fn resync_and_swap_lose_nothing() {
         compares: false,
         held_by: None,
         follows: None,
+        lets_go: &[],
     };
     golden(
         &resync(&facts),
@@ -277,8 +279,18 @@ fn resync_and_swap_lose_nothing() {
     let another = resync(&ResyncFacts { ends: None, replaces: Some("c:w/db"), compares: true, ..facts });
     assert!(another.would[1].contains("all of p/db is compared with b:q/db"), "{another:?}");
     assert!(another.would[1].contains("stays as p/db@rescue-source-TIME"), "{another:?}");
-    assert!(another.would[2].contains("the mirror of p/db with c:w/db is over"), "{another:?}");
+    assert!(another.would[2].contains("where b:q/db is empty, p/db is empty too"), "{another:?}");
+    assert!(another.would[3].contains("the mirror of p/db with c:w/db is over"), "{another:?}");
+    let kept = another.kept_as.unwrap();
+    assert!(kept.contains("p/db@rescue-source-TIME") && another.kept_bytes.is_none(), "{kept}");
     let facts = ResyncFacts { compares: false, ..facts };
+    let emptied = resync(&ResyncFacts { emptied_bytes: 2 * 4096, ..facts });
+    assert!(emptied.would[2].contains("2 blocks of 4 KiB held data at s9 and are empty"), "{emptied:?}");
+    // The side branch that is made pushes an old one out.
+    let old = ["rescue-2027-01-15T08:00:00Z".to_owned()];
+    let pushed = resync(&ResyncFacts { lets_go: &old, ..facts });
+    assert!(pushed.lost[0].contains("p/db@rescue-2027-01-15T08:00:00Z"), "{pushed:?}");
+    assert!(pushed.lost[0].contains("farside snapshot hold"), "{pushed:?}");
     // What a person's snapshot holds already gets no other name.
     let held = resync(&ResyncFacts { held_by: Some("base-1"), ..facts }).kept_as.unwrap();
     assert!(held.contains("p/db@base-1") && !held.contains("rescue"), "{held}");

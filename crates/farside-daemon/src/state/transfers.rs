@@ -163,6 +163,7 @@ pub(crate) mod tests {
             wire_bytes_received: 8,
             scan_seconds: 0.25,
             set_aside: vec!["rescue-2027-01-15T08:00:00Z".into()],
+            let_go: vec!["rescue-2026-12-15T08:00:00Z".into()],
         }
     }
 

@@ -11,6 +11,7 @@ use super::resync::check_no_role_change;
 use super::service::Destination;
 use crate::error::{MirrorError, blocking};
 use crate::relationship::{Comparing, common_base, drop_probe};
+use crate::rescues;
 use crate::schedule::Schedule;
 use crate::store::Relationship;
 
@@ -43,6 +44,8 @@ pub struct RoleChangePlan {
     pub set_aside: ChangedBytes,
     /// The span of time of what is set aside, seconds: from the base to the newest state here. Zero if nothing is.
     pub set_aside_seconds: f64,
+    /// Names of old side branches that go for the new one (resync): a volume keeps so many.
+    pub lets_go: Vec<String>,
     /// The name of a person's snapshot that holds all of what hosts see now: it stays as it is called.
     pub held_by: Option<String>,
     /// What the source would bring; none if nothing is brought.
@@ -109,8 +112,21 @@ impl Destination {
         let plan = self.plan_move(volume, Some(common.base.uuid)).await;
         drop_probe(&self.driver_parts(), &relationship, common.probe).await;
         let plan = plan?;
+        // Where everything is compared, what is here counts as what the source left behind.
+        let compares = common.incoming.is_none();
+        let sets_aside = plan.held_by.is_none() && (compares || plan.set_aside != ChangedBytes::default());
+        let lets_go = if sets_aside { self.would_let_go(volume, compares).await? } else { Vec::new() };
         let follows = common.follows.into_iter().next().map(|place| place.volume);
-        Ok(RoleChangePlan { incoming: common.incoming, follows, age_seconds: None, ..plan })
+        Ok(RoleChangePlan { incoming: common.incoming, follows, age_seconds: None, lets_go, ..plan })
+    }
+
+    async fn would_let_go(&self, volume: &VolumeName, by_source: bool) -> Result<Vec<String>, MirrorError> {
+        let (engine, of) = (self.parts.engine.clone(), volume.clone());
+        let (most, now) = (self.parts.limits.rescues, self.parts.clock.now());
+        blocking(move || {
+            Ok::<_, EngineError>(rescues::would_go(&engine.all_snapshots(&of)?, most, by_source, now))
+        })
+        .await
     }
 
     async fn plan_move(&self, volume: &VolumeName, to: Option<Uuid>) -> Result<RoleChangePlan, MirrorError> {
@@ -156,6 +172,7 @@ fn plan_move(
         current: current.as_ref().map(PlanPoint::of),
         set_aside,
         set_aside_seconds,
+        lets_go: Vec::new(),
         held_by,
         incoming: None,
         follows: None,

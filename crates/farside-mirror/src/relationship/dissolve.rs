@@ -86,7 +86,9 @@ impl Driver {
         }
         // Says also who broke it off, and where hosts go on from.
         self.probe().await;
-        self.thin_rescues();
+        for snapshot in self.thin_rescues().await {
+            self.log(LogEvent::RescueDeleted { snapshot }, None, None).await;
+        }
         Ok(kept_as)
     }
 

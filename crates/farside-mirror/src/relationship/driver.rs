@@ -100,6 +100,8 @@ pub(super) struct Driver {
     pub(super) rotation: Option<tokio::task::JoinHandle<()>>,
     /// Names of what was set aside since those who wait began to.
     set_aside: Vec<String>,
+    /// And of the old side branches that went for it.
+    let_go: Vec<String>,
     /// A person waits for the queued transfer.
     is_for_person: bool,
     /// The transfer that waits or runs is an update before a change of roles.
@@ -176,6 +178,7 @@ impl Driver {
             rotation: None,
             timing: Timing::default(),
             set_aside: Vec::new(),
+            let_go: Vec::new(),
             is_for_person: false,
             is_for_swap: false,
             is_asked_since: false,
@@ -562,6 +565,7 @@ impl Driver {
 
     pub(super) fn settle(&mut self, result: impl Fn() -> Result<TransferReport, MirrorError>) {
         self.set_aside.clear();
+        self.let_go.clear();
         for ended in self.waiting.drain(..) {
             let _ = ended.send(result());
         }

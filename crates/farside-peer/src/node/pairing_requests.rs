@@ -17,7 +17,7 @@ use crate::id::PeerId;
 use crate::limits::PAIRING_TIMEOUT;
 use crate::pairing::{Invite, PairingCode, Reachable, invite_id, protocol, short_name};
 use crate::registry::PeerRecord;
-use crate::tls::Secured;
+use crate::tls::{self, Secured};
 
 impl Inner {
     pub(super) fn invite(&self, valid: Duration) -> Result<Invite, SessionError> {
@@ -53,8 +53,19 @@ impl Inner {
         if let Some(name) = local_name {
             check_name(name).map_err(SessionError::Local)?;
         }
-        let (mut io, welcome) =
-            self.dialler.dial(address, code.inviter(), Role::Pairing, [0; 16], &[]).await?;
+        let own_key = tls::wrong_key(code.inviter(), self.identity.id());
+        let (mut io, welcome) = match self
+            .dialler
+            .dial(address, code.inviter(), Role::Pairing, [0; 16], &[])
+            .await
+        {
+            Err(SessionError::NotAuthenticated(why)) if why.contains(&own_key) => {
+                return Err(SessionError::Local(format!(
+                    "{address} is this very site; give the address of the site that made the code, which has not been used"
+                )));
+            }
+            dialled => dialled?,
+        };
         let asked = protocol::ask(&mut io, code, self.identity.id(), self.reachable.clone());
         timeout(PAIRING_TIMEOUT, asked).await.map_err(|_| {
             SessionError::Lost(format!("no answer to the pairing within {} s", PAIRING_TIMEOUT.as_secs()))

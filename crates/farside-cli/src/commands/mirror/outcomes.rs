@@ -72,14 +72,26 @@ pub(super) fn outcome(operation: &Operation) -> String {
         };
         format!("{what} stays as {}@{name}; it opens read-only\n", operation.volume)
     });
-    let set_aside: String = set_aside.collect();
+    let let_go = record.let_go.iter().map(|name| {
+        format!(
+            "the old side branch {}@{name} was deleted: a volume keeps its newest (replicas.rescues)\n",
+            operation.volume
+        )
+    });
+    let set_aside: String = set_aside.chain(let_go).collect();
     let (changed, here) = changed_and_here(record);
     format!(
-        "{turned}{} holds {}: {} changed{}, {} on the wire{}, {}\n{set_aside}",
+        "{turned}{} holds {}: {} changed{}{}, {} on the wire{}, {}\n{set_aside}",
         operation.volume,
         or_dash(record.incremental.clone(), |s| s),
         size(changed),
         if here > 0 { format!(", of which {} was here already", size(here)) } else { String::new() },
+        // Nothing travels for it, and it may be all that there was.
+        if record.deallocated_bytes > 0 {
+            format!(", {} became empty", size(record.deallocated_bytes))
+        } else {
+            String::new()
+        },
         size(wire),
         progress::reduction(changed, wire).map(|r| format!(" ({r})")).unwrap_or_default(),
         duration(record.duration_seconds),

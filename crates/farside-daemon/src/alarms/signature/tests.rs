@@ -39,6 +39,7 @@ fn update(second: f64, bytes: f64, saving: f64) -> TransferReport {
         wire_bytes_received: level.out_bytes,
         scan_seconds: 0.0,
         set_aside: Vec::new(),
+        let_go: Vec::new(),
     }
 }
 

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::Driver;
 use super::activity::{Ending, Ran};
 use crate::error::{MirrorError, blocking};
-use crate::limits::{GOT_ON_BYTES, LOSSES_IN_A_ROW_MAX};
+use crate::limits::{BREAK_PATIENCE, GOT_ON_BYTES, LOSSES_IN_A_ROW_MAX};
 use crate::log::{LogEvent, RequestedBy};
 use crate::relationship::inspect::{Inspected, inspect};
 use crate::relationship::late_acknowledgement::LateAcknowledgement;
@@ -101,9 +101,13 @@ impl Driver {
         let is_queued = matches!(action, Action::Enqueue(_));
         let is_unserved = again.is_some() && is_queued;
         self.is_for_swap &= is_unserved;
-        let (served, set_aside) = match is_unserved {
-            true => (Vec::new(), Vec::new()),
-            false => (std::mem::take(&mut self.waiting), std::mem::take(&mut self.set_aside)),
+        let (served, set_aside, let_go) = match is_unserved {
+            true => (Vec::new(), Vec::new(), Vec::new()),
+            false => (
+                std::mem::take(&mut self.waiting),
+                std::mem::take(&mut self.set_aside),
+                std::mem::take(&mut self.let_go),
+            ),
         };
         // Those who asked while it ran are served by the next one, if there is one.
         self.waiting.append(&mut self.waiting_next);
@@ -126,8 +130,8 @@ impl Driver {
         self.publish();
         for ended in served {
             let report = outcome.as_ref().map(|report| {
-                let set_aside = set_aside.clone();
-                TransferReport { set_aside, ..report.clone() }
+                let (set_aside, let_go) = (set_aside.clone(), let_go.clone());
+                TransferReport { set_aside, let_go, ..report.clone() }
             });
             let _ = ended.send(report.map_err(same));
         }
@@ -207,6 +211,12 @@ impl Driver {
                 self.doubt_forgotten_fence();
                 outcome.report.set_aside = self.note_rescues(&outcome.report, found.rescues).await;
                 self.set_aside.extend_from_slice(&outcome.report.set_aside);
+                outcome.report.let_go = self.thin_rescues().await;
+                for snapshot in outcome.report.let_go.clone() {
+                    let (kind, id) = (outcome.report.kind, outcome.report.id);
+                    self.log(LogEvent::RescueDeleted { snapshot }, Some(kind), Some(id)).await;
+                }
+                self.let_go.extend_from_slice(&outcome.report.let_go);
             }
             Err(error) => tracing::warn!(relationship = %self.relationship.id, "{error}"),
         }
@@ -264,24 +274,29 @@ impl Driver {
             set_aside.push(snapshot.clone());
             self.log(LogEvent::Rescue { snapshot }, Some(report.kind), Some(report.id)).await;
         }
-        self.thin_rescues();
         set_aside
     }
 
-    /// Deletes rescues that are too many. Nobody waits for it.
-    pub(crate) fn thin_rescues(&self) {
+    /// Deletes rescues that are too many, and answers which. Who breaks a mirror off does not wait for a pool that is slow: then only the
+    /// daemon's log tells.
+    pub(crate) async fn thin_rescues(&self) -> Vec<String> {
         let most = self.parts.limits.rescues;
         if most == 0 || self.rescues.len() <= most {
-            return;
+            return Vec::new();
         }
         let (engine, volume) = (self.parts.engine.clone(), self.relationship.destination.clone());
         let span = tracing::Span::current();
-        tokio::task::spawn_blocking(move || {
+        let thinned = tokio::task::spawn_blocking(move || {
             let _entered = span.entered();
-            if let Err(error) = rescues::thin(&*engine, &volume, most) {
+            rescues::thin(&*engine, &volume, most).unwrap_or_else(|error| {
                 tracing::warn!(%volume, "cannot look for rescues that are too many: {error}");
-            }
+                Vec::new()
+            })
         });
+        match tokio::time::timeout(BREAK_PATIENCE, thinned).await {
+            Ok(Ok(gone)) => gone,
+            Ok(Err(_)) | Err(_) => Vec::new(),
+        }
     }
 
     /// That nothing asks for updates any more, because what said when is lost, if there was such a thing: the pool does not tell.
