@@ -171,14 +171,16 @@ impl Client {
 
     /// Sends a request and waits for the beginning of the answer.
     async fn sent(&self, request: reqwest::RequestBuilder) -> Result<Response, ErrorBody> {
-        let sending = request.send();
+        let (http, request) = request.build_split();
+        let request = request.map_err(|error| self.unreachable(&error))?;
+        let end = end_of_wait(request.method(), request.url());
+        let sending = http.execute(request);
         tokio::pin!(sending);
         let response = match tokio::time::timeout(SAY_AFTER, &mut sending).await {
             Ok(response) => response,
             Err(_) => {
                 eprintln!(
-                    "farside: the daemon at {} has not answered for {} s; still waiting. Ending this command ends the \
-                     wait, not what was asked",
+                    "farside: the daemon at {} has not answered for {} s; still waiting. {end}",
                     self.way,
                     SAY_AFTER.as_secs()
                 );
@@ -232,6 +234,18 @@ fn is_forbidden(error: &(dyn std::error::Error + 'static)) -> bool {
         let io = error.downcast_ref::<std::io::Error>();
         io.is_some_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied)
     })
+}
+
+/// What whoever does not want to wait any more has to know: a question, or a plan, changes nothing.
+fn end_of_wait(method: &Method, url: &Url) -> &'static str {
+    let is_plan = url.query_pairs().any(|(name, value)| name == "plan" && value == "true");
+    match is_plan || method == Method::GET {
+        true if is_plan => {
+            "It makes the plan still: nothing was asked for yet, and ending this command changes nothing"
+        }
+        true => "Ending this command changes nothing",
+        false => "Ending this command ends the wait, not what was asked",
+    }
 }
 
 fn no_address() -> ErrorBody {
@@ -318,4 +332,23 @@ fn causes(error: &dyn std::error::Error) -> String {
         deepest = source;
     }
     deepest.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_ends_the_wait_for_a_plan_has_asked_for_nothing() {
+        let said = |method: Method, url: &str| end_of_wait(&method, &url.parse().expect("a URL"));
+        assert!(
+            said(Method::POST, "http://f/api/v1/mirrors/q/v/swap?plan=true")
+                .contains("nothing was asked for yet")
+        );
+        assert_eq!(
+            said(Method::POST, "http://f/api/v1/mirrors/q/v/swap"),
+            "Ending this command ends the wait, not what was asked"
+        );
+        assert_eq!(said(Method::GET, "http://f/api/v1/mirrors"), "Ending this command changes nothing");
+    }
 }

@@ -57,11 +57,25 @@ pub async fn watch(client: &Client, operation: Operation) -> Result<Operation, E
     watch_for(client, operation, None).await
 }
 
+/// The same of one of several, of which the others are begun later: `rest` is said of them to whoever ends the command.
+pub async fn watch_one(client: &Client, operation: Operation, rest: &str) -> Result<Operation, ErrorBody> {
+    watching(client, operation, None, Some(rest)).await
+}
+
 /// The same; with what the daemon was told.
 pub async fn watch_for(
     client: &Client,
+    operation: Operation,
+    wait: Option<Duration>,
+) -> Result<Operation, ErrorBody> {
+    watching(client, operation, wait, None).await
+}
+
+async fn watching(
+    client: &Client,
     mut operation: Operation,
     wait: Option<Duration>,
+    rest: Option<&str>,
 ) -> Result<Operation, ErrorBody> {
     let mut display = Display::new(&operation.volume);
     let begun = Instant::now();
@@ -84,6 +98,9 @@ pub async fn watch_for(
                      abort {0} ends it",
                     operation.volume
                 );
+                if let Some(rest) = rest {
+                    eprintln!("farside: {rest}");
+                }
                 std::process::exit(INTERRUPTED);
             }
         }

@@ -639,6 +639,14 @@ pub(crate) fn swap(volume: &VolumeName, source: &str, lag_seconds: Option<f64>) 
     plan
 }
 
+/// That a swap is of one volume of a group. Whoever swaps all of them finds the command's name in it.
+pub(crate) fn beside_swap(group: &str) -> String {
+    format!(
+        "the other volumes of group {group} do not change roles with it, and the group is split between two sites until they have: \
+         farside mirror swap --group {group} changes the roles of all"
+    )
+}
+
 /// What a swap leaves behind: retention and group are said at the site of each replica. None if there is neither.
 pub(crate) fn left_by_swap(source: &str, retention: Option<&str>, group: Option<&str>) -> Option<String> {
     let (site, volume) = source.split_once(':').unwrap_or(("the other site", source));

@@ -22,6 +22,7 @@ use reqwest::Method;
 
 pub(super) use check::most_of as lag_at_most;
 
+use self::group::whereabouts::{splits, with_splits};
 use self::outcomes::{advice_after_resync, advice_after_swap, name_of, outcome};
 use super::context::{Context, Failed};
 use super::present;
@@ -247,6 +248,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
                 let shown: Vec<Mirror> =
                     if all { mirrors.to_vec() } else { awake(mirrors).into_iter().cloned().collect() };
                 let asleep = mirrors.len() - shown.len();
+                let shown = with_splits(shown, &splits(mirrors));
                 let note = match asleep {
                     0 => String::new(),
                     1 => "one direction that is kept for the way back is not shown; --all shows it\n".into(),
@@ -262,9 +264,15 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
             let query = [("volume", volume.to_string())];
             let query = query.each_ref().map(|(name, value)| (*name, value.as_str()));
             let mirrors: Vec<Mirror> = context.client.get_with(&["mirrors"], &query).await?;
+            // Whether its group is split, the other members say. It is for people: what cannot be asked is nothing.
+            let split = match context.json || mirrors.iter().all(|m| m.group.is_none()) {
+                true => Vec::new(),
+                false => splits(&context.client.get::<Vec<Mirror>>(&["mirrors"]).await.unwrap_or_default()),
+            };
             context.show(&mirrors, |mirrors| {
                 let shown = if all { mirrors.iter().collect() } else { awake(mirrors) };
-                shown.into_iter().map(detail).collect::<Vec<_>>().join("\n")
+                let shown = with_splits(shown.into_iter().cloned().collect(), &split);
+                shown.iter().map(detail).collect::<Vec<_>>().join("\n")
             });
         }
         Verb::Check { volumes, max_lag } => {

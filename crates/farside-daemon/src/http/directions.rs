@@ -362,6 +362,7 @@ async fn swap(
         };
         let mut plan = plans::swap(&volume, &document.source, document.lag_seconds);
         let (retention, group) = (document.retention.as_deref(), document.group.as_deref());
+        plan.would.extend(group.map(plans::beside_swap));
         plan.would.extend(plans::left_by_swap(&document.source, retention, group));
         return Ok(Outcome::Plan(Plan { refused, ..plan }));
     }

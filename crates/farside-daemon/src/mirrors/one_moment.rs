@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use farside_api::Timestamp;
 use farside_mirror::{MirrorStatus, State};
 use uuid::Uuid;
 
@@ -22,11 +23,11 @@ pub(super) fn without(statuses: &[MirrorStatus]) -> HashMap<Uuid, String> {
     let said =
         groups.into_iter().filter_map(|((group, ..), members)| Some((moments(&members)?, group, members)));
     said.flat_map(|((oldest, newest), group, members)| {
-        let (oldest, newest) = (convert::time(oldest), convert::time(newest));
+        let (oldest, newest) = in_words(convert::time(oldest), convert::time(newest));
         let of = move |member: &MirrorStatus| {
             let volume = &member.relationship.destination;
             let text = format!(
-                "the volumes of group {group} show different moments, from {oldest:.0} to {newest:.0}: farside mirror update \
+                "the volumes of group {group} show different moments, from {oldest} to {newest}: farside mirror update \
                  {volume} brings them to one; until then farside mirror break --group {group} takes over an earlier one, if there is one \
                  that all of them hold"
             );
@@ -35,6 +36,15 @@ pub(super) fn without(statuses: &[MirrorStatus]) -> HashMap<Uuid, String> {
         members.into_iter().map(of).collect::<Vec<_>>()
     })
     .collect()
+}
+
+/// To the second, or as exactly as it takes to see that they differ.
+fn in_words(oldest: Timestamp, newest: Timestamp) -> (String, String) {
+    let (whole_oldest, whole_newest) = (format!("{oldest:.0}"), format!("{newest:.0}"));
+    match whole_oldest == whole_newest {
+        true => (oldest.to_string(), newest.to_string()),
+        false => (whole_oldest, whole_newest),
+    }
 }
 
 /// The oldest and the newest moment that members of a group show, if these differ. While one of them is under way nothing is said:
@@ -55,7 +65,7 @@ mod tests {
     use farside_format::Fingerprint;
     use farside_mirror::{Published, Relationship, Schedule};
     use farside_peer::PeerId;
-    use farside_platform::Timestamp;
+    use farside_platform::Timestamp as Instant;
 
     use super::*;
 
@@ -66,7 +76,7 @@ mod tests {
         let published = |seconds: u64| Published {
             name: "mirror-1".into(),
             uuid: Uuid::nil(),
-            created_at: Timestamp(seconds * 1_000_000_000),
+            created_at: Instant(seconds * 1_000_000_000),
             size_bytes: 4096,
             content_root: ContentRoot::new(Fingerprint::HOLE, 4096),
         };
@@ -85,6 +95,14 @@ mod tests {
             source_heard: None,
             source_heard_at: None,
         }
+    }
+
+    #[test]
+    fn moments_of_one_second_are_told_apart() {
+        let (oldest, newest): (Timestamp, Timestamp) =
+            ("2026-11-26T01:39:18.25Z".parse().unwrap(), "2026-11-26T01:39:18.5Z".parse().unwrap());
+        let said = in_words(oldest, newest);
+        assert_eq!(said, ("2026-11-26T01:39:18.25Z".to_owned(), "2026-11-26T01:39:18.5Z".to_owned()));
     }
 
     #[test]

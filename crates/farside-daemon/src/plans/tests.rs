@@ -310,6 +310,8 @@ fn resync_and_swap_lose_nothing() {
 
 #[test]
 fn a_swap_says_what_it_leaves_behind() {
+    // The command that swaps all leaves the line out, which it finds by its own name.
+    assert!(beside_swap("shop").contains("farside mirror swap --group shop changes"));
     assert_eq!(left_by_swap("a:p/v", None, None), None);
     assert_eq!(
         left_by_swap("a:p/v", Some("last=3"), Some("shop")).unwrap(),

@@ -2,6 +2,7 @@
 
 use farside_api::{ErrorBody, ErrorCode, Mirror, MirrorState, MirrorStopped, Role, SourceHeard};
 
+use super::group::whereabouts::splits;
 use crate::quantities::{duration, parse_duration};
 
 /// How late a replica may be by itself: so many of its intervals, and no less than the time below.
@@ -19,11 +20,14 @@ pub(super) fn judged(mirrors: &[Mirror], asked: &[String], most: Option<f64>) ->
         if asked.is_empty() { mirrors.iter().map(|m| m.name.clone()).collect() } else { asked.to_vec() };
     names.sort();
     names.dedup();
+    let (mut wrong, mut unknown) = (Vec::new(), Vec::new());
+    // Each of its volumes may be near: together they are of no use.
+    let split = splits(mirrors).into_iter().filter(|split| names.iter().any(|name| split.has(name)));
+    wrong.extend(split.map(|split| split.said()));
     let mut latest: Option<(f64, String)> = None;
     let mut heard: Option<(f64, String)> = None;
     // What stands in the way of those that are near enough.
     let mut yet = Vec::new();
-    let (mut wrong, mut unknown) = (Vec::new(), Vec::new());
     let (mut judged, mut sources, mut asleep) = (0, 0, 0);
     for name in names {
         let rows = of_volume(&name);
@@ -279,6 +283,20 @@ mod tests {
             said.contains("2 replicas are near enough") && said.ends_with("; q/a: no room for it"),
             "{said}"
         );
+    }
+
+    #[test]
+    fn a_split_group_is_not_well_however_near_each_is() {
+        let turned =
+            mirror("q/a", json!({ "group": "shop", "state": "broken-off", "source_heard": "follows" }));
+        let back =
+            mirror("q/a", json!({ "role": "source", "destination": "north:tank/v", "lag_seconds": 1.0 }));
+        let all = [turned, back, mirror("q/b", json!({ "group": "shop" })), mirror("q/c", json!({}))];
+        let said = judged(&all, &[], None).unwrap_err();
+        assert_eq!(said.code, ErrorCode::Failed);
+        assert!(said.message.contains("group shop is split"), "{}", said.message);
+        assert!(judged(&all, &["q/a".into()], None).is_err() && judged(&all, &["q/b".into()], None).is_err());
+        assert!(judged(&all, &["q/c".into()], None).is_ok(), "it is in no group");
     }
 
     #[test]

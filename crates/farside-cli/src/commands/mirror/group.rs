@@ -5,11 +5,13 @@
 
 pub(super) mod break_off;
 pub(super) mod drill;
+mod forgotten;
 mod members;
 pub(super) mod resync;
 pub(crate) mod rollback;
 mod set_aside;
+mod since;
 pub(super) mod swap;
-mod whereabouts;
+pub(super) mod whereabouts;
 
 pub(super) use members::one_of;

@@ -4,8 +4,9 @@ use farside_api::{BreakMirror, ErrorBody, Mirror, Timestamp};
 use reqwest::Method;
 use serde::Serialize;
 
-use super::members::{Group, Line, Member, Step, consent, decided, instant_of, known, members};
+use super::members::{Group, Line, Member, Step, consent, decided, instant_of, known, members, mirrors_of};
 use super::set_aside::{kept, moment_of};
+use super::since::{self, Since};
 use crate::arguments::destructive::Destructive;
 use crate::commands::context::Context;
 use crate::confirm::{DestructiveRequest, Impact, carry_out};
@@ -17,6 +18,9 @@ struct Broken {
     group: String,
     created_at: Timestamp,
     mirrors: Vec<Mirror>,
+    /// Those that were broken off before, and that hosts have written to since, as far as is known: these are not as of that moment.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    changed_since: Vec<String>,
 }
 
 pub(crate) async fn break_off(
@@ -44,6 +48,19 @@ pub(crate) async fn break_off(
     let instant = instant_of(group, members, at.as_deref(), before, Line::Main)?;
     let left: Vec<(&Member, &String)> =
         members.iter().zip(&instant.names).filter(|(m, _)| !m.is_broken_off()).collect();
+    // Of what was broken off before, only that counts which it is now.
+    let earlier = since::since_break(context, members).await?;
+    let others: Vec<(&str, &str)> =
+        left.iter().map(|(member, name)| (member.mirror.name.as_str(), name.as_str())).collect();
+    if let Some(refused) = since::refused(group, instant.created_at, &earlier, &others) {
+        return Err(refused);
+    }
+    let note = since::note(instant.created_at, &earlier) + &of_group.note(group);
+    let changed: Vec<String> = earlier
+        .iter()
+        .filter(|(_, _, since)| *since != Since::Nothing)
+        .map(|(name, ..)| (*name).to_owned())
+        .collect();
     let mut steps = Vec::new();
     for (member, name) in &left {
         let body = Some(BreakMirror { at: Some((*name).clone()), set_aside_at: None });
@@ -51,11 +68,11 @@ pub(crate) async fn break_off(
     }
     let moment = time(instant.created_at);
     let headline = format!(
-        "group {group}: {} mirrors to break off, all as of {moment}\n{}",
-        left.len(),
-        of_group.note(group)
+        "group {group}: {} to break off, {}\n{note}",
+        mirrors_of(left.len()),
+        as_of(&moment, left.len(), changed.is_empty() && of_group.originals.is_empty()),
     );
-    of_group.note_aside(context, group);
+    aside(context, &note);
     let command = format!("farside mirror break --group {group} ");
     if !consent(context, &command, &headline, &steps, destructive).await? {
         return Ok(());
@@ -71,9 +88,10 @@ pub(crate) async fn break_off(
             carry_out::<Mirror>(&context.client, one, Destructive { plan: false, yes: true }, context.json);
         let done = done.await.map_err(|error| {
             let message = format!(
-                "{} of {} mirrors of group {group} are broken off, as of {moment}; {} is not: {}",
+                "{} of {} of group {group} {} broken off, as of {moment}; {} is not: {}",
                 members.len() - left.len() + at,
-                members.len(),
+                mirrors_of(members.len()),
+                if members.len() - left.len() + at == 1 { "is" } else { "are" },
                 member.mirror.name,
                 error.message
             );
@@ -82,14 +100,43 @@ pub(crate) async fn break_off(
         })?;
         mirrors.extend(done);
     }
-    let done = Broken { group: group.to_owned(), created_at: instant.created_at, mirrors };
+    let done =
+        Broken { group: group.to_owned(), created_at: instant.created_at, mirrors, changed_since: changed };
     context.show(&done, |done| {
-        let names: Vec<&str> = members.iter().map(|m| m.mirror.name.as_str()).collect();
         let kept = kept(done.mirrors.iter().map(|mirror| mirror.kept_as.as_deref()));
-        let writable = format!("{} are writable, all as of {}\n", names.join(", "), time(done.created_at));
-        writable + &kept + &of_group.note(group)
+        let names: Vec<&str> = members.iter().map(|m| m.mirror.name.as_str()).collect();
+        let stays = |name: &&str| !done.changed_since.iter().any(|changed| changed == *name);
+        let still: Vec<&str> = names.iter().copied().filter(stays).collect();
+        let is_whole = done.changed_since.is_empty() && of_group.originals.is_empty();
+        writable(&names, &still, &time(done.created_at), is_whole) + &kept + &note
     });
     Ok(())
+}
+
+/// Which volumes hosts may write to, and which of them are as of the moment. `is_whole`: these are all of the group.
+fn writable(names: &[&str], still: &[&str], moment: &str, is_whole: bool) -> String {
+    let are = if names.len() == 1 { "is" } else { "are" };
+    let all = names.join(", ");
+    match still {
+        [] => format!("{all} {are} writable\n"),
+        _ if still.len() == names.len() => {
+            format!("{all} {are} writable, {}\n", as_of(moment, names.len(), is_whole))
+        }
+        _ => format!("{all} {are} writable; {} as of {moment}\n", still.join(", ")),
+    }
+}
+
+/// One moment is promised only of a whole group.
+fn as_of(moment: &str, count: usize, is_whole: bool) -> String {
+    let all = if is_whole && count > 1 { "all " } else { "" };
+    format!("{all}as of {moment}")
+}
+
+/// For people who read along where a program reads the answer.
+fn aside(context: &Context, note: &str) {
+    if context.json {
+        note.lines().for_each(|line| eprintln!("farside: {line}"));
+    }
 }
 
 /// All of the group are broken off, at another moment than the one that is wanted.
@@ -98,4 +145,20 @@ fn already(group: &str, at: &str) -> ErrorBody {
     ErrorBody::new(farside_api::ErrorCode::Refused, message).hint(format!(
         "farside snapshot rollback --group {group} --at {at} takes its volumes to that moment; what they hold now stays"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_moment_is_said_only_of_what_has_it() {
+        let moment = "2026-11-26T12:00:00Z";
+        let of = |still: &[&str], is_whole| writable(&["q/a", "q/b"], still, moment, is_whole);
+        assert_eq!(of(&["q/a", "q/b"], true), format!("q/a, q/b are writable, all as of {moment}\n"));
+        assert_eq!(of(&["q/a", "q/b"], false), format!("q/a, q/b are writable, as of {moment}\n"));
+        assert_eq!(of(&["q/a"], false), format!("q/a, q/b are writable; q/a as of {moment}\n"));
+        assert_eq!(of(&[], false), "q/a, q/b are writable\n");
+        assert_eq!(writable(&["q/a"], &["q/a"], moment, true), format!("q/a is writable, as of {moment}\n"));
+    }
 }

@@ -4,7 +4,8 @@ use std::time::Instant;
 
 use farside_api::{Drill, ErrorBody, ErrorCode, StartDrill};
 
-use super::members::{Group, Line, Member, instant_of, members};
+use super::members::{Group, Line, Member, instant_of, members, volumes_of};
+use super::whereabouts::Split;
 use crate::arguments::mirror::DrillArguments;
 use crate::arguments::names::At;
 use crate::commands::context::{Context, Failed};
@@ -61,12 +62,12 @@ pub(crate) async fn run(context: &Context, arguments: DrillArguments) -> Result<
         let outcome = if why.is_none() { "the command succeeded" } else { "the command did not succeed" };
         let first = &drills[0];
         format!(
-            "{outcome} after {}; recovery point {} ({} old), recovery time {}\nclones of {} volumes of group {group}, {} of them deleted\n",
+            "{outcome} after {}; recovery point {} ({} old), recovery time {}\nclones of {} of group {group}, {} deleted\n",
             duration(took.0.as_secs_f64()),
             time(first.point),
             duration(first.age_seconds),
             duration(took.1.as_secs_f64()),
-            drills.len(),
+            volumes_of(drills.len()),
             drills.iter().filter(|d| d.run.as_ref().is_some_and(|run| run.deleted)).count(),
         ) + &of_group.note(&group)
     });
@@ -93,6 +94,9 @@ async fn clones(
     loop {
         attempts += 1;
         let of_group = members(context, group).await?.replicas(group)?;
+        if let Some(split) = &of_group.split {
+            return Err(refused(split));
+        }
         let members = &of_group.members;
         let instant = instant_of(group, members, arguments.at.as_ref().map(At::name), None, Line::Main)?;
         let mut drills = Vec::new();
@@ -115,6 +119,19 @@ async fn clones(
             return Err(error);
         }
     }
+}
+
+/// Clones of a part of the group would pass for the whole.
+fn refused(split: &Split) -> ErrorBody {
+    let group = &split.group;
+    let message = format!(
+        "group {group} is split: {}. Clones of the replicas here would be a part of it only. Nothing was made",
+        split.places()
+    );
+    ErrorBody::new(ErrorCode::Refused, message).hint(format!(
+        "farside mirror swap --group {group} goes on, then this at the site of the replicas; farside mirror drill POOL/VOL tries one \
+         replica by itself"
+    ))
 }
 
 async fn clone(

@@ -1,5 +1,7 @@
 //! The mirrors of a group, and the newest moment that all of them have. Which that is, is pure ([`choose`]).
 
+use std::collections::BTreeSet;
+
 use farside_api::{
     ErrorBody, ErrorCode, MadeBy, Mirror, MirrorState, Plan, Role, Snapshot, SourceHeard, Timestamp,
 };
@@ -7,6 +9,7 @@ use reqwest::Method;
 use serde::Serialize;
 
 use super::set_aside::moment_of_name;
+use super::whereabouts::{Split, splits};
 use crate::arguments::destructive::Destructive;
 use crate::arguments::names::VolumeName;
 use crate::commands::context::Context;
@@ -103,6 +106,16 @@ fn without_advice(mut plan: Plan, command: &str) -> Plan {
     plan
 }
 
+/// `1 mirror`, `2 mirrors`.
+pub(super) fn mirrors_of(count: usize) -> String {
+    format!("{count} mirror{}", if count == 1 { "" } else { "s" })
+}
+
+/// `1 volume`, `2 volumes`.
+pub(super) fn volumes_of(count: usize) -> String {
+    format!("{count} volume{}", if count == 1 { "" } else { "s" })
+}
+
 /// The mirrors of a group.
 pub(super) struct Group {
     /// Those that hold a version.
@@ -110,7 +123,9 @@ pub(super) struct Group {
     /// Volumes that are in it and hold nothing yet: there is nothing of them to be used.
     pub(super) left_out: Vec<String>,
     /// Volumes that are the originals here: only the way back is in the group.
-    originals: Vec<String>,
+    pub(super) originals: Vec<String>,
+    /// A part of it has changed roles.
+    pub(super) split: Option<Split>,
 }
 
 /// That all volumes of the group have changed roles.
@@ -165,6 +180,7 @@ impl Group {
 pub(super) async fn members(context: &Context, group: &str) -> Result<Group, ErrorBody> {
     let mirrors: Vec<Mirror> = context.client.get(&["mirrors"]).await?;
     let overtaken: Vec<String> = mirrors.iter().filter_map(overtaken).map(|m| m.name.clone()).collect();
+    let split = splits(&mirrors).into_iter().find(|split| split.group == group);
     let (with_version, left_out) = of_group(mirrors, group)?;
     let mut members = Vec::new();
     for mirror in with_version {
@@ -174,7 +190,7 @@ pub(super) async fn members(context: &Context, group: &str) -> Result<Group, Err
         member.snapshots = context.client.get(&["volumes", pool, volume, "snapshots"]).await?;
         members.push(member);
     }
-    Ok(Group { members, left_out, originals: Vec::new() })
+    Ok(Group { members, left_out, originals: Vec::new(), split })
 }
 
 /// The mirror, if it is of a volume here that another site has taken over.
@@ -318,12 +334,68 @@ pub(super) fn instant_of(
         known(group, members, named)?;
     }
     choose(members, named, decided, line).map_err(|why| {
-        ErrorBody::new(ErrorCode::Refused, format!("group {group}: {why}. Nothing was changed")).hint(
-            "an update brings all mirrors of a group to one moment: farside mirror update POOL/VOL; without --group each command works \
-             on one mirror by itself",
-        )
+        let lack = lacking(members, named, decided, line);
+        let lack = if lack.is_empty() { lack } else { format!("; {lack}") };
+        ErrorBody::new(ErrorCode::Refused, format!("group {group}: {why}{lack}. Nothing was changed"))
+            .hint(instead(group, members, decided, line))
     })
 }
+
+/// Which members lack the moment that was asked for; nothing if none was, or it is not one.
+fn lacking(members: &[Member], named: Option<&str>, decided: Option<Timestamp>, line: Line) -> String {
+    let all = || members.iter().flat_map(|m| &m.snapshots);
+    let moments: BTreeSet<Timestamp> = match (named, decided) {
+        (Some(named), _) => all().filter(|s| s.name == named).map(|s| s.created_at).collect(),
+        (None, Some(at)) => BTreeSet::from([at]),
+        (None, None) => return String::new(),
+    };
+    let Some(at) = moments.first().filter(|_| moments.len() == 1) else { return String::new() };
+    let has = |m: &&Member| {
+        m.snapshots.iter().any(|s| s.created_at == *at && (s.on_main_line || line == Line::Any))
+    };
+    let lack: Vec<&str> = members.iter().filter(|m| !has(m)).map(|m| m.mirror.name.as_str()).collect();
+    match lack[..] {
+        [] => String::new(),
+        [one] => format!("{one} lacks it"),
+        _ => format!("{} lack it", lack.join(", ")),
+    }
+}
+
+/// What can be had instead: the newest moments that all have, by what to type.
+fn instead(group: &str, members: &[Member], decided: Option<Timestamp>, line: Line) -> String {
+    let common = newest_common(members, line);
+    if common.is_empty() {
+        return "an update brings all mirrors of a group to one moment, while their sources are there: farside mirror update POOL/VOL; \
+                without --group each command works on one mirror by itself"
+            .into();
+    }
+    let each: Vec<String> = common
+        .iter()
+        .filter_map(|instant| Some(format!("--at {} ({})", instant.names.first()?, instant.created_at)))
+        .collect();
+    let have = format!("what all of them have, the newest first: {}", each.join(", "));
+    match decided {
+        None => have,
+        // Where one is broken off already, another moment is to be had for all only afterwards.
+        Some(_) => format!(
+            "{have}: farside mirror break POOL/VOL breaks off each of the others, then farside snapshot rollback --group {group} with \
+             one of these takes all of them to it"
+        ),
+    }
+}
+
+/// The newest moments that all members have.
+fn newest_common(members: &[Member], line: Line) -> Vec<Instant> {
+    let Some(first) = members.first() else { return Vec::new() };
+    let is_shown = |s: &&Snapshot| s.on_main_line || line == Line::Any;
+    let moments: BTreeSet<Timestamp> =
+        first.snapshots.iter().filter(is_shown).map(|s| s.created_at).collect();
+    let instants = moments.into_iter().rev().filter_map(|at| choose(members, None, Some(at), line).ok());
+    instants.take(NEWEST_COMMON).collect()
+}
+
+/// So many of them are named.
+const NEWEST_COMMON: usize = 3;
 
 #[cfg(test)]
 pub(super) mod tests {
@@ -437,7 +509,15 @@ pub(super) mod tests {
         let said = |named| instant_of("shop", &both, Some(named), None, Line::Main).unwrap_err();
         assert_eq!(said("s11").message, "no replica of group shop has a snapshot s11. Nothing was changed");
         assert!(said("s11").hint.unwrap().contains("farside snapshot list q/a"));
-        assert!(said("s2").message.contains("not all of its mirrors have a snapshot of the moment of s2"));
+        let lacks = said("s2");
+        assert!(
+            lacks
+                .message
+                .contains("not all of its mirrors have a snapshot of the moment of s2; q/b lacks it")
+        );
+        let hint = lacks.hint.unwrap();
+        assert!(hint.ends_with("the newest first: --at s1 (2026-11-26T10:00:00Z)"), "{hint}");
+        assert!(!hint.contains("farside mirror update"), "{hint}");
     }
 
     #[test]
@@ -470,7 +550,7 @@ pub(super) mod tests {
 
     #[test]
     fn what_has_changed_roles_is_not_taken_over() {
-        let group = |members| Group { members, left_out: Vec::new(), originals: Vec::new() };
+        let group = |members| Group { members, left_out: Vec::new(), originals: Vec::new(), split: None };
         let some = vec![original("q/a"), member("q/b", "mirrored", None, &[])];
         let left = group(some).replicas("shop").unwrap();
         assert_eq!(left.members.len(), 1);

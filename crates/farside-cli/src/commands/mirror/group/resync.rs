@@ -11,8 +11,8 @@ use farside_api::{
 use reqwest::Method;
 use serde::Serialize;
 
-use super::members::{Member, Step, consent, members, overtaken};
-use super::whereabouts;
+use super::members::{Member, Step, consent, members, overtaken, volumes_of};
+use super::{forgotten, whereabouts};
 use crate::arguments::destructive::Destructive;
 use crate::arguments::names::VolumeName;
 use crate::commands::context::Context;
@@ -45,8 +45,10 @@ pub(crate) async fn resync(
     };
     let all = &of_group.members;
     let again: Vec<&Member> = all.iter().filter(|m| m.is_broken_off() && !m.is_valid_original()).collect();
+    let forgotten = forgotten::note(group, &forgotten::of(context, group, all).await);
+    let note = forgotten.clone() + &of_group.note(group);
     if again.is_empty() {
-        return nothing_to_do(context, group, all);
+        return nothing_to_do(context, group, all, &forgotten);
     }
     if !destructive.plan {
         nobody_writes(context, group, &again).await?;
@@ -56,13 +58,15 @@ pub(crate) async fn resync(
         steps.push(Step { path: member.path("resync")?.to_vec(), body: Some(request.clone()) });
     }
     let headline = format!(
-        "group {group}: {} of {} volumes follow again; then one update brings the group to one moment\n{}{}",
+        "group {group}: {} of {} {} again; then one update brings the group to one moment\n{}{note}",
         again.len(),
-        all.len(),
+        volumes_of(all.len()),
+        if again.len() == 1 { "follows" } else { "follow" },
         left_as_they_are(all),
-        of_group.note(group)
     );
-    of_group.note_aside(context, group);
+    if context.json {
+        note.lines().for_each(|line| eprintln!("farside: {line}"));
+    }
     let command = format!("farside mirror resync --group {group} ");
     if !destructive.plan && !destructive.yes && !is_interactive() {
         // A side branch that one of them makes may push an old one out.
@@ -95,7 +99,11 @@ pub(crate) async fn resync(
     };
     let names: Vec<&str> = all.iter().map(|m| m.mirror.name.as_str()).collect();
     let then = match &common {
-        Ok(_) => format!("{} show one moment since\n", names.join(", ")),
+        Ok(_) => format!(
+            "{} {} one moment since\n",
+            names.join(", "),
+            if names.len() == 1 { "shows" } else { "show" }
+        ),
         Err(why) => format!(
             "the group shows no moment in common since then: {}. farside mirror update --group {group} brings it to one\n",
             why.message
@@ -106,7 +114,7 @@ pub(crate) async fn resync(
         then.lines().for_each(|line| eprintln!("farside: {line}"));
     }
     let done = Resynced { group: group.to_owned(), operations, common: common.ok() };
-    context.show(&done, |_| said + &then + &advice + &left_as_they_are(all) + &of_group.note(group));
+    context.show(&done, |_| said + &then + &advice + &left_as_they_are(all) + &note);
     Ok(())
 }
 
@@ -176,7 +184,7 @@ fn half_turned(all: &[Member]) -> String {
     format!("{}{}", whereabouts::of(all).join("; "), back.unwrap_or_default())
 }
 
-fn nothing_to_do(context: &Context, group: &str, all: &[Member]) -> Result<(), ErrorBody> {
+fn nothing_to_do(context: &Context, group: &str, all: &[Member], forgotten: &str) -> Result<(), ErrorBody> {
     let (originals, follow): (Vec<&Member>, Vec<&Member>) = all.iter().partition(|m| m.is_valid_original());
     if follow.is_empty() {
         let back = whereabouts::back(all).unwrap_or_default();
@@ -192,7 +200,12 @@ fn nothing_to_do(context: &Context, group: &str, all: &[Member]) -> Result<(), E
         true => format!("farside mirror update --group {group} brings them to one moment\n"),
         false => String::new(),
     };
-    context.show(&done, |_| format!("group {group}: nothing is broken off\n{}{then}", left_as_they_are(all)));
+    if context.json {
+        forgotten.lines().for_each(|line| eprintln!("farside: {line}"));
+    }
+    context.show(&done, |_| {
+        format!("group {group}: nothing is broken off\n{}{then}{forgotten}", left_as_they_are(all))
+    });
     Ok(())
 }
 
@@ -206,8 +219,10 @@ fn not_all(group: &str, asked: usize, failed: &[(&str, ErrorBody)]) -> ErrorBody
     let hints: Vec<String> = hints.chain([then.to_owned()]).collect();
     let code = failed.first().map_or(ErrorCode::Failed, |(_, error)| error.code);
     let message = format!(
-        "{} of {asked} volumes of group {group} follow again; {} did not get so far: {}",
+        "{} of {} of group {group} {} again; {} did not get so far: {}",
         asked - failed.len(),
+        volumes_of(asked),
+        if asked - failed.len() == 1 { "follows" } else { "follow" },
         failed.len(),
         each.join("; ")
     );
@@ -274,7 +289,7 @@ mod tests {
         assert_eq!(said.code, ErrorCode::Refused);
         assert_eq!(
             said.message,
-            "1 of 3 volumes of group shop follow again; 2 did not get so far: q/b: hosts have it open; q/c: no session"
+            "1 of 3 volumes of group shop follows again; 2 did not get so far: q/b: hosts have it open; q/c: no session"
         );
         let hint = said.hint.unwrap();
         assert!(hint.contains("q/b: stop them") && hint.contains("the same command goes on"), "{hint}");

@@ -4,7 +4,7 @@ use farside_api::{ErrorBody, ErrorCode, Rollback, StartRollback, Timestamp};
 use reqwest::Method;
 use serde::Serialize;
 
-use super::members::{Group, Line, Step, consent, instant_of, members};
+use super::members::{Group, Line, Step, consent, instant_of, members, volumes_of};
 use super::set_aside::{kept, moment_of};
 use crate::arguments::destructive::Destructive;
 use crate::commands::context::Context;
@@ -47,8 +47,11 @@ pub(crate) async fn roll_back(
     }
     let moment = time(instant.created_at);
     let headline = format!(
-        "group {group}: {} volumes go back, all to {moment}\n{}{}",
-        members.len(),
+        "group {group}: {} back to {moment}\n{}{}",
+        match members.len() {
+            1 => "1 volume goes".to_owned(),
+            count => format!("{count} volumes go, all of them,"),
+        },
         of_originals(&originals),
         of_group.note(group)
     );
@@ -77,8 +80,9 @@ pub(crate) async fn roll_back(
         };
         let done = done.map_err(|error| {
             let message = format!(
-                "{at} of {} volumes of group {group} are back at {moment}; {} is not: {}",
-                members.len(),
+                "{at} of {} of group {group} {} back at {moment}; {} is not: {}",
+                volumes_of(members.len()),
+                if at == 1 { "is" } else { "are" },
                 member.mirror.name,
                 error.message
             );
@@ -97,7 +101,8 @@ pub(crate) async fn roll_back(
     context.show(&done, |done| {
         let names: Vec<&str> = members.iter().map(|m| m.mirror.name.as_str()).collect();
         let kept = kept(done.volumes.iter().map(|volume| volume.kept_as.as_deref()));
-        format!("{} are as of {}\n{kept}{}", names.join(", "), time(done.created_at), of_group.note(group))
+        let are = if names.len() == 1 { "is" } else { "are" };
+        format!("{} {are} as of {}\n{kept}{}", names.join(", "), time(done.created_at), of_group.note(group))
     });
     Ok(())
 }

@@ -9,8 +9,8 @@ use farside_api::{ErrorBody, ErrorCode, Mirror, Operation, OperationState, Plan,
 use reqwest::Method;
 use serde::Serialize;
 
-use super::members::{Group, Member, Step, consent, members};
-use super::whereabouts;
+use super::members::{Group, Member, Step, consent, members, mirrors_of};
+use super::{forgotten, whereabouts};
 use crate::arguments::destructive::Destructive;
 use crate::commands::context::Context;
 use crate::progress;
@@ -38,6 +38,10 @@ pub(crate) async fn swap(
     if !broken_off.is_empty() {
         return Err(refused(context, group, members, &broken_off).await?);
     }
+    let forgotten = forgotten::of(context, group, members).await;
+    if let Some(error) = forgotten::refused(group, &forgotten) {
+        return Err(error);
+    }
     let left: Vec<&Member> = members.iter().filter(|m| !m.is_broken_off()).collect();
     let names: Vec<&str> = members.iter().map(|m| m.mirror.name.as_str()).collect();
     if left.is_empty() {
@@ -54,15 +58,17 @@ pub(crate) async fn swap(
     for member in &left {
         steps.push(Step { path: member.path("swap")?.to_vec(), body: Some(request.clone()) });
     }
+    let note = of_group.note(group) + &forgotten::unknown(group, &forgotten);
     let headline = format!(
-        "group {group}: {} of {} mirrors change roles with their sources, one after the other; then one update brings the new replicas \
-         to one moment\n{}{}",
+        "group {group}: {} of {} change roles with their sources, one after the other\n{}{}{note}",
         left.len(),
-        members.len(),
+        mirrors_of(members.len()),
+        then_update(members),
         if left.len() < members.len() { half_turned(members) } else { String::new() },
-        of_group.note(group)
     );
-    of_group.note_aside(context, group);
+    if context.json {
+        note.lines().for_each(|line| eprintln!("farside: {line}"));
+    }
     let command = format!("farside mirror swap --group {group} ");
     if !consent(context, &command, &headline, &steps, destructive).await? {
         return Ok(());
@@ -71,7 +77,8 @@ pub(crate) async fn swap(
     for (at, (step, member)) in steps.iter().zip(&left).enumerate() {
         let done = async {
             let started: Operation = context.client.post(&step.path, &step.body).await?;
-            let ended = progress::watch(&context.client, started).await?;
+            let others: Vec<&str> = left[at + 1..].iter().map(|m| m.mirror.name.as_str()).collect();
+            let ended = progress::watch_one(&context.client, started, &not_begun(group, &others)).await?;
             let unknown = || ErrorBody::new(ErrorCode::Failed, "the role change failed");
             match ended.state {
                 OperationState::Failed => Err(ended.error.clone().unwrap_or_else(unknown)),
@@ -105,9 +112,32 @@ pub(crate) async fn swap(
             "the roles have changed: hosts may write to {}, their former sources follow them\n",
             names.join(", ")
         );
-        turned + &then + &of_group.note(group)
+        turned + &then + &note
     });
     Ok(())
+}
+
+/// Whoever ends the command learns what of it goes on, and what not.
+fn not_begun(group: &str, others: &[&str]) -> String {
+    match others {
+        [] => format!(
+            "farside mirror swap --group {group} says whether all have changed roles; farside mirror status shows what the new replicas lack"
+        ),
+        [one] => format!("{one} is not begun: farside mirror swap --group {group} goes on with it"),
+        all => {
+            format!("{} are not begun: farside mirror swap --group {group} goes on with them", all.join(", "))
+        }
+    }
+}
+
+/// What brings the new replicas to one moment. Whether it may be asked for from here is known only then.
+fn then_update(members: &[Member]) -> String {
+    let source = members.first().and_then(|m| m.mirror.source.split_once(':'));
+    let (site, volume) = source.unwrap_or(("the other site", "POOL/VOL"));
+    format!(
+        "then, at {site}: farside mirror update {volume} brings the new replicas to one moment; where {site} lets this site ask for it, \
+         that is done from here\n"
+    )
 }
 
 /// Where each member of a group is, of which a part has changed its role before.
@@ -127,7 +157,9 @@ async fn stopped(
     let now = members(context, group).await.map(|of_group| of_group.members).unwrap_or_default();
     let places: String = whereabouts::of(&now).iter().map(|line| format!(". {line}")).collect();
     let message = format!(
-        "{turned} of {all} mirrors of group {group} have changed roles; {name} has not: {}{places}",
+        "{turned} of {} of group {group} {} changed roles; {name} has not: {}{places}",
+        mirrors_of(all),
+        if turned == 1 { "has" } else { "have" },
         error.message
     );
     let hints = [
@@ -268,6 +300,18 @@ mod tests {
         assert!(text.contains("at north:\n  farside mirror set tank/a --keep last=3\n"), "{text}");
         assert!(!text.contains("tank/b"), "{text}");
         assert_eq!(left_behind(&[("north:tank/b", None)], None), "");
+    }
+
+    #[test]
+    fn the_plan_says_where_to_bring_all_to_one_moment_and_an_end_what_is_not_begun() {
+        let text = then_update(&[member("q/b", "mirrored", None, &[])]);
+        assert!(text.starts_with("then, at a: farside mirror update p/v"), "{text}");
+        assert_eq!(
+            not_begun("shop", &["q/b"]),
+            "q/b is not begun: farside mirror swap --group shop goes on with it"
+        );
+        assert!(not_begun("shop", &["q/b", "q/c"]).starts_with("q/b, q/c are not begun"));
+        assert!(!not_begun("shop", &[]).contains("not begun"));
     }
 
     #[test]
