@@ -18,6 +18,7 @@ mod history;
 mod kind;
 mod last_good;
 mod observe;
+mod secret;
 pub(crate) mod settings;
 mod signature;
 pub(crate) mod watch;

@@ -9,6 +9,7 @@ mod history;
 mod import;
 mod levels;
 mod outcomes;
+mod side_branches;
 
 use std::time::Duration;
 
@@ -22,8 +23,9 @@ use reqwest::Method;
 
 pub(super) use check::most_of as lag_at_most;
 
-use self::group::whereabouts::{splits, with_splits};
+use self::group::split::{splits, with_splits};
 use self::outcomes::{advice_after_resync, advice_after_swap, name_of, outcome};
+use self::side_branches::has_side_branches;
 use super::context::{Context, Failed};
 use super::present;
 use crate::arguments::destructive::Destructive;
@@ -489,13 +491,6 @@ async fn start(
         Some(started) => follow(context, verb, arguments, None, started).await,
         None => Ok(()),
     }
-}
-
-/// Whether the side branch that a resync makes may push an old one out. Without one there is nothing to ask the source for.
-pub(super) async fn has_side_branches(context: &Context, volume: &VolumeName) -> bool {
-    let path = ["volumes", &volume.pool, &volume.volume, "snapshots"];
-    let all: Result<Vec<Snapshot>, _> = context.client.get(&path).await;
-    all.is_ok_and(|all| all.iter().any(|snapshot| snapshot.taken_by == Some(TakenBy::Rescue)))
 }
 
 /// Stays until an operation ends, and shows it. `there`: what `--if-absent` says of what was there before, if it was given.

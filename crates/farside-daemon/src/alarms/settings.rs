@@ -11,7 +11,7 @@ use serde::Deserialize;
 use super::book::HoldTimes;
 use super::conditions::Limits;
 use super::kind::Kind;
-use super::webhook::secret_of;
+use super::secret::secret_of;
 use crate::durations;
 
 /// A peer that has not answered for so long is gone. A reboot takes less, and nobody is woken for a link that flaps.

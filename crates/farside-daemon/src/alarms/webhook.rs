@@ -4,7 +4,6 @@
 //! costs that, no alarm. Who is posted to may see a notice twice (the answer was lost): its `notice_id` is the same then.
 
 use std::collections::VecDeque;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use axum::body::Body;
 use axum::http::header::{CONTENT_TYPE, HOST, USER_AGENT};
 use axum::http::{Request, StatusCode};
 use farside_api::AlarmNotice;
-use farside_platform::{Clock, Timestamp, private_file};
+use farside_platform::{Clock, Timestamp};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
@@ -25,8 +24,8 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio_rustls::TlsConnector;
 use tokio_util::task::AbortOnDropHandle;
-use zeroize::Zeroizing;
 
+use super::secret::secret_of;
 use super::settings::STORED_WITHIN;
 use super::settings::WebhookConfig;
 use crate::convert;
@@ -36,8 +35,6 @@ use crate::state::State;
 pub(crate) const SIGNATURE: &str = "farside-signature";
 /// Header with the event.
 const EVENT: &str = "farside-event";
-/// Longest secret, bytes.
-const SECRET_BYTES_MAX: u64 = 4096;
 /// Longest file of authorities, bytes.
 const CA_BYTES_MAX: u64 = 16 << 20;
 /// How long one attempt may take until the head of its answer is there.
@@ -61,22 +58,6 @@ const SYSTEM_AUTHORITIES: [&str; 4] = [
     "/etc/ssl/ca-bundle.pem",
     "/etc/ssl/cert.pem",
 ];
-
-/// The secret in this file.
-///
-/// # Errors
-/// Why there is none.
-pub(super) fn secret_of(path: &Path) -> Result<Zeroizing<Vec<u8>>, String> {
-    let bytes = private_file::read(path, SECRET_BYTES_MAX)
-        .map_err(|error| format!("webhook_secret_file: {error}"))?;
-    let mut bytes = bytes.ok_or_else(|| format!("webhook_secret_file {} is not there", path.display()))?;
-    let length = bytes.trim_ascii_end().len();
-    if length == 0 {
-        return Err(format!("webhook_secret_file {} is empty", path.display()));
-    }
-    bytes.truncate(length);
-    Ok(bytes)
-}
 
 /// A webhook and what waits to be posted there.
 pub(super) struct Webhook {

@@ -20,7 +20,7 @@ use super::database::MOVED_TO;
 use super::statement::{Kind, Row, Statement, Value, query, query_scalar};
 use super::tables::{TABLES, Table};
 use super::{State, StateError};
-use accounts::Accounts;
+use accounts::{AGAIN, Accounts};
 
 /// How long writers wait at most.
 const COPIED_WITHIN: Duration = Duration::from_secs(300);
@@ -177,9 +177,6 @@ impl State {
         Ok(moved)
     }
 }
-
-/// What is to be typed once the cause is mended.
-const AGAIN: &str = "farside site move-state again";
 
 /// Why the state was not moved, and what is to be done: errors of a database say what they mean for a daemon that starts on it.
 fn not_moved(error: StateError) -> StateError {

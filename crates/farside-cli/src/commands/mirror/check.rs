@@ -2,7 +2,7 @@
 
 use farside_api::{ErrorBody, ErrorCode, Mirror, MirrorState, MirrorStopped, Role, SourceHeard};
 
-use super::group::whereabouts::splits;
+use super::group::split::splits;
 use crate::quantities::{duration, parse_duration};
 
 /// How late a replica may be by itself: so many of its intervals, and no less than the time below.

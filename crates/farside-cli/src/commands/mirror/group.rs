@@ -11,7 +11,8 @@ pub(super) mod resync;
 pub(crate) mod rollback;
 mod set_aside;
 mod since;
+pub(super) mod split;
 pub(super) mod swap;
-pub(super) mod whereabouts;
+mod whereabouts;
 
 pub(super) use members::one_of;

@@ -8,9 +8,12 @@ use std::path::{Path, PathBuf};
 use farside_platform::private_file;
 use serde_json::{Map, Value};
 
-use super::{AGAIN, State, StateError, Transaction};
+use super::{State, StateError, Transaction};
 use crate::state::settings::ACCOUNTS;
 use crate::state::statement::{query, query_scalar};
+
+/// What a person types once what kept the state from moving is mended.
+pub(super) const AGAIN: &str = "farside site move-state again";
 
 /// Longer than any that is written.
 const FILE_BYTES_MAX: u64 = 4 << 20;

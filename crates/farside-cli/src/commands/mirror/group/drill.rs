@@ -5,7 +5,7 @@ use std::time::Instant;
 use farside_api::{Drill, ErrorBody, ErrorCode, StartDrill};
 
 use super::members::{Group, Line, Member, instant_of, members, volumes_of};
-use super::whereabouts::Split;
+use super::split::Split;
 use crate::arguments::mirror::DrillArguments;
 use crate::arguments::names::At;
 use crate::commands::context::{Context, Failed};

@@ -3,7 +3,8 @@
 
 use farside_api::{ErrorBody, ErrorCode, Mirror, Role};
 
-use super::members::{Member, overtaken};
+use super::members::Member;
+use super::split::overtaken;
 use crate::commands::context::Context;
 
 /// One that was overtaken, at a site that a member of the group follows.

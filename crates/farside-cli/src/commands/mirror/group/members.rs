@@ -9,7 +9,7 @@ use reqwest::Method;
 use serde::Serialize;
 
 use super::set_aside::moment_of_name;
-use super::whereabouts::{Split, splits};
+use super::split::{Split, overtaken, splits};
 use crate::arguments::destructive::Destructive;
 use crate::arguments::names::VolumeName;
 use crate::commands::context::Context;
@@ -191,11 +191,6 @@ pub(super) async fn members(context: &Context, group: &str) -> Result<Group, Err
         members.push(member);
     }
     Ok(Group { members, left_out, originals: Vec::new(), split })
-}
-
-/// The mirror, if it is of a volume here that another site has taken over.
-pub(super) fn overtaken(mirror: &Mirror) -> Option<&Mirror> {
-    (mirror.role == Role::Source && mirror.overtaken.is_some()).then_some(mirror)
 }
 
 /// A replica of the group that holds a version: what is asked of it alone is done to all, where the daemon does so.

@@ -11,13 +11,14 @@ use farside_api::{
 use reqwest::Method;
 use serde::Serialize;
 
-use super::members::{Member, Step, consent, members, overtaken, volumes_of};
+use super::members::{Member, Step, consent, members, volumes_of};
+use super::split::overtaken;
 use super::{forgotten, whereabouts};
 use crate::arguments::destructive::Destructive;
 use crate::arguments::names::VolumeName;
 use crate::commands::context::Context;
-use crate::commands::mirror::has_side_branches;
 use crate::commands::mirror::outcomes::{advice_after_resync, outcome};
+use crate::commands::mirror::side_branches::has_side_branches;
 use crate::confirm::{is_interactive, refuse_loss};
 use crate::progress;
 
