@@ -345,6 +345,8 @@ pub(crate) struct BreakFacts<'a> {
     pub(crate) readers: usize,
     /// The group that it is in.
     pub(crate) group: Option<&'a str>,
+    /// Why the pool accepts no writes of hosts now.
+    pub(crate) hosts_refused: Option<&'a str>,
 }
 
 /// A site that is away was last heard.
@@ -396,6 +398,9 @@ pub(crate) fn break_off(facts: &BreakFacts<'_>) -> Plan {
         }
         FenceAfter::None | FenceAfter::Lifted => format!("hosts may write to {volume}, which holds {holds}"),
     });
+    if let Some(why) = facts.hosts_refused {
+        plan.would.push(format!("the break goes through, but hosts' writes to {volume} fail for now: {why}"));
+    }
     let is_given_up = at.is_none() && current.is_none() && facts.fence != FenceAfter::Lifted;
     plan.would.push(String::from(match is_given_up {
         true => "the first copy is given up: nothing is taken over, and the hosts at the source go on",
@@ -590,6 +595,19 @@ pub(crate) fn initialize(
         ));
     }
     Plan { brings_bytes, room_bytes, ..plan }
+}
+
+/// What a resync that failed after the volume had become a replica leaves behind.
+pub(crate) fn after_role_change(error: ErrorBody, volume: &impl std::fmt::Display) -> ErrorBody {
+    let left = format!(
+        "{volume} is a read-only replica again, and no host writes to it; farside mirror break {volume} undoes that, farside mirror \
+         update {volume} tries again"
+    );
+    let hint = match &error.hint {
+        Some(hint) => format!("{left}. {hint}"),
+        None => left,
+    };
+    error.hint(hint)
 }
 
 /// `mirror swap`.

@@ -215,24 +215,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
                 body: Some(&request),
                 impact: Impact::Service,
             };
-            end(&context, request, destructive, |m| {
-                let kept = m.kept_as.as_ref().map(|kept| format!("what is newer stays as {kept}\n"));
-                if m.current_snapshot.is_none() {
-                    return format!(
-                        "{0} is writable, and EMPTY: no copy of {1} had arrived whole. To begin again: farside mirror delete {0}, then \
-                         farside mirror create\n",
-                        m.name, m.source
-                    );
-                }
-                format!(
-                    "{} is writable, as of {} (data {} old)\n{}",
-                    m.name,
-                    or_dash(m.current_snapshot.clone(), |s| s),
-                    or_dash(m.lag_seconds, duration),
-                    kept.unwrap_or_default()
-                )
-            })
-            .await?;
+            end(&context, request, destructive, answers::broken_off).await?;
         }
         Verb::Drill(arguments) => {
             return match arguments.volume.clone() {
@@ -729,6 +712,16 @@ mod tests {
         let withheld = answers::taken_over(&set, TakenOver { reverse: false }, false);
         assert!(withheld.contains("farside peer allow north q/v --reverse"), "{withheld}");
         assert!(!answers::taken_over(&set, TakenOver { reverse: false }, true).contains("mirror it back"));
+    }
+
+    #[test]
+    fn a_volume_is_not_called_writable_where_its_pool_takes_nothing() {
+        let said = answers::broken_off(&mirror("destination", json!({})));
+        assert!(said.starts_with("q/v is writable, as of"), "{said}");
+        let refused = "the file system has 0 MiB free: free at least 5 MiB there (df /srv/q.pool).";
+        let said = answers::broken_off(&mirror("destination", json!({ "hosts_refused": refused })));
+        assert!(!said.contains("is writable, as of") && said.contains(refused), "{said}");
+        assert!(said.starts_with("q/v is broken off"), "{said}");
     }
 
     #[test]

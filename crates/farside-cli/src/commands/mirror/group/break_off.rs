@@ -86,8 +86,16 @@ pub(crate) async fn break_off(
     context.show(&done, |done| {
         let names: Vec<&str> = members.iter().map(|m| m.mirror.name.as_str()).collect();
         let kept = kept(done.mirrors.iter().map(|mirror| mirror.kept_as.as_deref()));
-        let writable = format!("{} are writable, all as of {}\n", names.join(", "), time(done.created_at));
-        writable + &kept + &of_group.note(group)
+        let refused: Vec<&Mirror> = done.mirrors.iter().filter(|m| m.hosts_refused.is_some()).collect();
+        let are = if refused.is_empty() { "writable" } else { "broken off" };
+        let writable = format!("{} are {are}, all as of {}\n", names.join(", "), time(done.created_at));
+        let refused: String = refused
+            .iter()
+            .filter_map(|m| {
+                Some(format!("but hosts' writes to {} fail for now: {}\n", m.name, m.hosts_refused.as_ref()?))
+            })
+            .collect();
+        writable + &refused + &kept + &of_group.note(group)
     });
     Ok(())
 }
