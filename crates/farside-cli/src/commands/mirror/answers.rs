@@ -107,6 +107,19 @@ pub(super) fn broken_off(mirror: &Mirror) -> String {
     )
 }
 
+/// That hosts of the source's site could not go back to it after a failover, as the rights are.
+pub(super) fn no_way_back(mirror: &Mirror, is_reverse_unwanted: bool) -> String {
+    let Mirror { name, source, .. } = mirror;
+    let Some((peer, volume)) = source.split_once(':') else { return String::new() };
+    if mirror.way_back != Some(false) || is_reverse_unwanted {
+        return String::new();
+    }
+    format!(
+        "no way back yet: for failback, at {peer}: farside peer allow of {volume} with --reverse, and here: farside peer allow {peer} {name} \
+         --reverse\n"
+    )
+}
+
 /// What comes after a mirror was made.
 pub(super) fn next(mirror: &Mirror) -> String {
     let Mirror { name, .. } = mirror;
