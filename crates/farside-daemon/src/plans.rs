@@ -9,7 +9,6 @@ use farside_engine::{BLOCK_BYTES, VolumeName};
 use crate::convert::roughly;
 use crate::exports::Clients;
 use crate::peers::Unseen;
-use crate::pools::cluster_room::TO_MAKE_ROOM;
 
 /// A plan that loses and keeps nothing yet.
 pub(crate) fn plan(action: String) -> Plan {
@@ -570,13 +569,13 @@ pub(crate) fn rotate_otherwise(
     plan
 }
 
-/// `mirror initialize`. `source` as `SITE:POOL/VOL`; what comes and the room for it are in fields.
+/// `mirror initialize`. `source` as `SITE:POOL/VOL`; what comes and the room for it are in fields. `for_more`: what makes more room.
 pub(crate) fn initialize(
     volume: &VolumeName,
     source: &str,
     brings_bytes: Option<u64>,
     room_bytes: Option<u64>,
-    is_clustered: bool,
+    for_more: &str,
 ) -> Plan {
     let mut plan = plan(format!("make the first copy of {source} into {volume}"));
     plan.would.push(format!("a snapshot is taken of {source}, and all it holds comes here; its hosts go on"));
@@ -585,10 +584,6 @@ pub(crate) fn initialize(
     ));
     let lacks = brings_bytes.zip(room_bytes).is_some_and(|(brings, room)| brings > room);
     if lacks {
-        let for_more = match is_clustered {
-            true => String::from(TO_MAKE_ROOM),
-            false => format!("farside pool grow {}", volume.pool),
-        };
         plan.would.push(format!(
             "it does not fit: it is refused, or stops where the room ends, and what has come by then stays for the next try. For more room: \
              {for_more}"
@@ -640,7 +635,11 @@ pub(crate) fn left_by_swap(source: &str, retention: Option<&str>, group: Option<
         (None, Some(_)) => "the group does",
         (Some(_), Some(_)) => "retention and group do",
     };
-    Some(format!("{what} not go along: afterwards, at {site}: farside mirror set {volume}{keep}{of_group}"))
+    // What the other side remembers is not known here: the line must not make less of it.
+    Some(format!(
+        "{what} not go along: afterwards, at {site}: farside mirror status {volume} says what it has there from before; if nothing: farside \
+         mirror set {volume}{keep}{of_group}"
+    ))
 }
 
 /// `mirror delete`.

@@ -323,7 +323,8 @@ fn a_swap_says_what_it_leaves_behind() {
     assert_eq!(left_by_swap("a:p/v", None, None), None);
     assert_eq!(
         left_by_swap("a:p/v", Some("last=3"), Some("shop")).unwrap(),
-        "retention and group do not go along: afterwards, at a: farside mirror set p/v --keep last=3 --group shop"
+        "retention and group do not go along: afterwards, at a: farside mirror status p/v says what it has there from before; if nothing: \
+         farside mirror set p/v --keep last=3 --group shop"
     );
     assert!(left_by_swap("a:p/v", None, Some("shop")).unwrap().starts_with("the group does not go along"));
 }
