@@ -214,6 +214,12 @@ pub struct Mirror {
     /// In the answer to a break at a snapshot: the side branch that newer content stays as, `POOL/VOL@NAME`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept_as: Option<String>,
+    /// In the answer to a break: why hosts' writes fail all the same for now, and what helps; absent if they do not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hosts_refused: Option<String>,
+    /// In the answer to its making: whether its source's site may mirror the volume back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub way_back: Option<bool>,
     /// In the answer to its making: what its first copy brings at most, bytes; absent if the source does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_copy_bytes: Option<u64>,

@@ -66,7 +66,7 @@ pub enum TakenBy {
     Timetable,
     /// It holds what a break, resync, swap, rollback or update took out of sight.
     Rescue,
-    /// A mirror that is over; its last base.
+    /// A mirror that is over: its last base, or what its retention kept.
     Mirror,
 }
 

@@ -544,6 +544,8 @@ impl Mirrors {
             source_heard_at: None,
             source_overtaken: None,
             kept_as: None,
+            hosts_refused: None,
+            way_back: None,
             first_copy_bytes: None,
             room_bytes: None,
             resized: None,

@@ -16,8 +16,8 @@ use parking_lot::Mutex;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
-use crate::convert;
 use crate::mirrors::Mirrors;
+use crate::{convert, plans};
 
 /// Operations under way at the same time.
 const RUNNING_MAX: usize = 256;
@@ -241,16 +241,21 @@ fn settle(
                     .map(|name| format!(". What {0} showed before stays as {0}@{name}", document.volume));
                 let set_aside: String = set_aside.collect();
                 // An abort too: the state did not forbid the transfer, somebody ended it.
-                document.error = Some(
-                    ErrorBody::new(
-                        ErrorCode::Failed,
-                        format!("{} of {}: {reason}{set_aside}", report.kind, document.volume),
-                    )
-                    .hint(
+                let error = ErrorBody::new(
+                    ErrorCode::Failed,
+                    format!("{} of {}: {reason}{set_aside}", report.kind, document.volume),
+                );
+                document.error = Some(match document.kind {
+                    // It shows what hosts wrote to it until then, or some of what has come: the role has changed all the same.
+                    OperationKind::Resync => plans::after_role_change(
+                        error.hint("farside mirror history has the figures"),
+                        &document.volume,
+                    ),
+                    _ => error.hint(
                         "farside mirror history has the figures; the replica is unchanged, or shows the last \
                              snapshot that arrived completely",
                     ),
-                );
+                });
             }
             let volume = Some(document.volume.clone());
             document.record = Some(TransferRecord { volume, ..convert::record(&report) });

@@ -9,7 +9,6 @@ use farside_engine::{BLOCK_BYTES, VolumeName};
 use crate::convert::roughly;
 use crate::exports::Clients;
 use crate::peers::Unseen;
-use crate::pools::cluster_room::TO_MAKE_ROOM;
 
 /// A plan that loses and keeps nothing yet.
 pub(crate) fn plan(action: String) -> Plan {
@@ -345,6 +344,8 @@ pub(crate) struct BreakFacts<'a> {
     pub(crate) readers: usize,
     /// The group that it is in.
     pub(crate) group: Option<&'a str>,
+    /// Why the pool accepts no writes of hosts now.
+    pub(crate) hosts_refused: Option<&'a str>,
 }
 
 /// A site that is away was last heard.
@@ -396,6 +397,9 @@ pub(crate) fn break_off(facts: &BreakFacts<'_>) -> Plan {
         }
         FenceAfter::None | FenceAfter::Lifted => format!("hosts may write to {volume}, which holds {holds}"),
     });
+    if let Some(why) = facts.hosts_refused {
+        plan.would.push(format!("the break goes through, but hosts' writes to {volume} fail for now: {why}"));
+    }
     let is_given_up = at.is_none() && current.is_none() && facts.fence != FenceAfter::Lifted;
     plan.would.push(String::from(match is_given_up {
         true => "the first copy is given up: nothing is taken over, and the hosts at the source go on",
@@ -593,13 +597,13 @@ pub(crate) fn rotate_otherwise(
     plan
 }
 
-/// `mirror initialize`. `source` as `SITE:POOL/VOL`; what comes and the room for it are in fields.
+/// `mirror initialize`. `source` as `SITE:POOL/VOL`; what comes and the room for it are in fields. `for_more`: what makes more room.
 pub(crate) fn initialize(
     volume: &VolumeName,
     source: &str,
     brings_bytes: Option<u64>,
     room_bytes: Option<u64>,
-    is_clustered: bool,
+    for_more: &str,
 ) -> Plan {
     let mut plan = plan(format!("make the first copy of {source} into {volume}"));
     plan.would.push(format!("a snapshot is taken of {source}, and all it holds comes here; its hosts go on"));
@@ -608,16 +612,25 @@ pub(crate) fn initialize(
     ));
     let lacks = brings_bytes.zip(room_bytes).is_some_and(|(brings, room)| brings > room);
     if lacks {
-        let for_more = match is_clustered {
-            true => String::from(TO_MAKE_ROOM),
-            false => format!("farside pool grow {}", volume.pool),
-        };
         plan.would.push(format!(
             "it does not fit: it is refused, or stops where the room ends, and what has come by then stays for the next try. For more room: \
              {for_more}"
         ));
     }
     Plan { brings_bytes, room_bytes, ..plan }
+}
+
+/// What a resync that failed after the volume had become a replica leaves behind.
+pub(crate) fn after_role_change(error: ErrorBody, volume: &impl std::fmt::Display) -> ErrorBody {
+    let left = format!(
+        "{volume} is a read-only replica again, and no host writes to it; farside mirror break {volume} undoes that, farside mirror \
+         update {volume} tries again"
+    );
+    let hint = match &error.hint {
+        Some(hint) => format!("{left}. {hint}"),
+        None => left,
+    };
+    error.hint(hint)
 }
 
 /// `mirror swap`.
@@ -658,7 +671,11 @@ pub(crate) fn left_by_swap(source: &str, retention: Option<&str>, group: Option<
         (None, Some(_)) => "the group does",
         (Some(_), Some(_)) => "retention and group do",
     };
-    Some(format!("{what} not go along: afterwards, at {site}: farside mirror set {volume}{keep}{of_group}"))
+    // What the other side remembers is not known here: the line must not make less of it.
+    Some(format!(
+        "{what} not go along: afterwards, at {site}: farside mirror status {volume} says what it has there from before; if nothing: farside \
+         mirror set {volume}{keep}{of_group}"
+    ))
 }
 
 /// `mirror delete`.

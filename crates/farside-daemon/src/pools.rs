@@ -109,7 +109,8 @@ struct Opened {
 
 impl Opened {
     fn new(pool: Arc<Pool>, device: Arc<FileDevice>) -> Opened {
-        Opened { pool, device, watch: Arc::default(), room: Arc::default(), quotas: Arc::default() }
+        let room = Arc::new(RoomWatch::of(device.is_block_device()));
+        Opened { pool, device, watch: Arc::default(), room, quotas: Arc::default() }
     }
 }
 

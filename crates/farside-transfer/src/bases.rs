@@ -56,6 +56,11 @@ pub fn is_left_base(name: &str) -> bool {
     moment_after(LEFT_BASE, name).is_some()
 }
 
+/// Whether it is the name of a point of a mirror that retention kept. Of what is a person's: the mirror is over, and left it here.
+pub fn is_left_kept(name: &str) -> bool {
+    moment_after(KEPT, name).is_some()
+}
+
 /// The name at this site of a snapshot that a person at the source called `name`: what is called a rescue there is none here, and
 /// is not to go, nor to push out another, as one.
 pub(crate) fn arrival_name(name: &str) -> String {
@@ -378,6 +383,7 @@ mod tests {
             assert!(!is_of_timetable(name), "{name}");
         }
         assert!(is_left_base("base-2027-01-15T08:00:00.5Z") && !is_left_base("base-camp"));
+        assert!(is_left_kept("kept-2027-01-15T08:00:00Z-2") && !is_left_kept("kept-for-audit"));
         assert_eq!(
             rescue_moment("rescue-source-2027-01-15T08:00:00Z-3"),
             Some(("2027-01-15T08:00:00Z", true))

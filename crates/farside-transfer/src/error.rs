@@ -40,8 +40,8 @@ pub enum TransferError {
     /// What a snapshot brings does not fit into the pool here.
     #[error(
         "{snapshot} brings {}, and {}. Nothing of it was transferred and the replica is unchanged. It is tried again when \
-         there is room, and now and then in case it has become less. To make room: {}, or delete \
-         points that alone hold something (UNIQUE in farside snapshot list)",
+         there is room, and now and then in case it has become less. To make room: {}, or, where there \
+         are older points, delete those that alone hold something (UNIQUE in farside snapshot list)",
         mebibytes(*needed_bytes), why_no_room(pool, *room_bytes, *reserve_bytes, *quota_bytes),
         if quota_bytes.is_some() { "farside volume set --quota".into() } else { format!("farside pool grow {pool} --size …") }
     )]

@@ -49,6 +49,8 @@ fn mirror_status() {
             source_heard_at: Some(at("2026-11-21T21:30:00Z")),
             source_overtaken: Some(SourceOvertaken { by: "c:r/s".into(), since: at("2026-11-21T21:00:00Z") }),
             kept_as: None,
+            hosts_refused: None,
+            way_back: None,
             first_copy_bytes: None,
             room_bytes: None,
             resized: None,

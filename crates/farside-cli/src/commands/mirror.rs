@@ -66,7 +66,11 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
                 let next = answers::next(m);
                 let (resized, first_copy) = (answers::resized(m), answers::first_copy(m));
                 let chained = answers::chained_group(m);
-                format!("{} mirrors {}{updates}\n{resized}{first_copy}{chained}{next}", m.name, m.source)
+                let back = answers::no_way_back(m, no_reverse);
+                format!(
+                    "{} mirrors {}{updates}\n{resized}{first_copy}{chained}{back}{next}",
+                    m.name, m.source
+                )
             });
         }
         Verb::Import(import) => import::run(&context, import).await?,
@@ -219,24 +223,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
                 body: Some(&request),
                 impact: Impact::Service,
             };
-            end(&context, request, destructive, |m| {
-                let kept = m.kept_as.as_ref().map(|kept| format!("what is newer stays as {kept}\n"));
-                if m.current_snapshot.is_none() {
-                    return format!(
-                        "{0} is writable, and EMPTY: no copy of {1} had arrived whole. To begin again: farside mirror delete {0}, then \
-                         farside mirror create\n",
-                        m.name, m.source
-                    );
-                }
-                format!(
-                    "{} is writable, as of {} (data {} old)\n{}",
-                    m.name,
-                    or_dash(m.current_snapshot.clone(), |s| s),
-                    or_dash(m.lag_seconds, duration),
-                    kept.unwrap_or_default()
-                )
-            })
-            .await?;
+            end(&context, request, destructive, answers::broken_off).await?;
         }
         Verb::Drill(arguments) => {
             return match arguments.volume.clone() {
@@ -740,17 +727,48 @@ mod tests {
     }
 
     #[test]
+    fn a_volume_is_not_called_writable_where_its_pool_takes_nothing() {
+        let said = answers::broken_off(&mirror("destination", json!({})));
+        assert!(said.starts_with("q/v is writable, as of"), "{said}");
+        let refused = "the file system has 0 MiB free: free at least 5 MiB there (df /srv/q.pool).";
+        let said = answers::broken_off(&mirror("destination", json!({ "hosts_refused": refused })));
+        assert!(!said.contains("is writable, as of") && said.contains(refused), "{said}");
+        assert!(said.starts_with("q/v is broken off"), "{said}");
+    }
+
+    #[test]
+    fn a_new_mirror_without_a_way_back_says_so() {
+        let said = |way_back, unwanted| {
+            answers::no_way_back(&mirror("destination", json!({ "way_back": way_back })), unwanted)
+        };
+        let none = said(json!(false), false);
+        assert!(
+            none.starts_with("no way back yet") && none.contains("peer allow north q/v --reverse"),
+            "{none}"
+        );
+        assert_eq!(said(json!(true), false), "");
+        assert_eq!(said(json!(null), false), "", "an older daemon does not say");
+        assert_eq!(said(json!(false), true), "");
+    }
+
+    #[test]
     fn after_a_role_change_it_is_said_what_did_not_go_along() {
         let bare = advice_after_resync(&mirror("destination", json!({})));
         assert!(bare.contains("no schedule") && bare.contains("farside mirror set q/v --keep"), "{bare}");
         let set = json!({ "schedule": "every 10s", "retention": "last=3" });
         assert_eq!(advice_after_resync(&mirror("destination", set.clone())), "");
         let said = advice_after_swap(&mirror("destination", set)).unwrap();
-        assert!(said.contains("at north: farside mirror set p/v --keep last=3"), "{said}");
+        assert!(said.contains("at north: farside mirror status p/v says what that is"), "{said}");
+        assert!(
+            said.contains("if it keeps only its newest point: farside mirror set p/v --keep last=3\n"),
+            "{said}"
+        );
         let both = json!({ "retention": "last=3", "group": "shop" });
         let said = advice_after_swap(&mirror("destination", both)).unwrap();
-        assert!(said.contains("keep only its newest point and be in no group"), "{said}");
-        assert!(said.contains("at north: farside mirror set p/v --keep last=3 --group shop\n"), "{said}");
+        assert!(
+            said.contains("if it has neither: farside mirror set p/v --keep last=3 --group shop\n"),
+            "{said}"
+        );
         assert!(said.contains("the retention (last=3) and the group (shop) do not go along"), "{said}");
         assert_eq!(advice_after_swap(&mirror("destination", json!({}))), None);
     }

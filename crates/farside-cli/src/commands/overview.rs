@@ -176,7 +176,17 @@ fn pool_line(pool: &Pool) -> String {
                 1 => "1 volume".to_owned(),
                 volumes => format!("{volumes} volumes"),
             };
-            format!("pool {name}: {} of {} used ({percent:.0} %), {volumes}", size(used), size(all))
+            // Before the pool itself is full, the file system that its file lies on may be.
+            let below = pool.file_system.as_ref().map(|below| {
+                format!(
+                    "; the file system of {} has {} free, and the pool may still take {} of it",
+                    pool.path,
+                    size(below.free_bytes),
+                    size(below.may_take_bytes)
+                )
+            });
+            let below = below.unwrap_or_default();
+            format!("pool {name}: {} of {} used ({percent:.0} %), {volumes}{below}", size(used), size(all))
         }
         (_, _, None) if pool.state == PoolState::Open => {
             format!("pool {name}: open; its cluster says how much room there is (ceph df)")
@@ -300,6 +310,20 @@ mod tests {
             "schedule": null, "throttle": null, "transfer": null
         });
         serde_json::from_value(document).unwrap()
+    }
+
+    #[test]
+    fn a_pool_on_a_file_system_that_is_nearly_full_says_so() {
+        let of = |below: serde_json::Value| {
+            let pool = json!({
+                "name": "p", "uuid": null, "path": "/srv/p.pool", "state": "open", "error": null, "size_bytes": 1 << 30,
+                "used_bytes": 0, "free_bytes": 1 << 30, "volumes": 1, "file_system": below
+            });
+            pool_line(&serde_json::from_value(pool).unwrap())
+        };
+        let said = of(json!({ "free_bytes": 1 << 20, "may_take_bytes": 1 << 29 }));
+        assert!(said.contains("1 volume; the file system of /srv/p.pool has"), "{said}");
+        assert!(of(json!(null)).ends_with("1 volume"));
     }
 
     #[test]

@@ -188,6 +188,8 @@ pub(crate) struct PoolKnown {
     pub(crate) warning: Option<String>,
     /// It is of Ceph.
     pub(crate) is_clustered: bool,
+    /// What makes it larger.
+    pub(crate) grow: String,
     /// What is wrong with it.
     pub(crate) error: Option<String>,
     /// What to do about that.
@@ -690,11 +692,11 @@ fn of_objective(name: &str, mirror: &DrivenSeen, is_isolated: bool, found: &mut 
 fn of_room(name: &str, mirror: &DrivenSeen, pools: &[PoolSeen], found: &mut Found) {
     let Some(why) = mirror.no_room.as_ref().filter(|_| mirror.state != State::BrokenOff) else { return };
     let pool = name.split('/').next().unwrap_or(name);
-    let of_ceph =
-        |seen: &PoolSeen| seen.name == pool && seen.known.as_ref().is_some_and(|known| known.is_clustered);
-    let to_make_room = match pools.iter().any(of_ceph) {
-        true => String::from(TO_MAKE_ROOM),
-        false => format!("farside pool grow {pool}, or delete snapshots that nobody needs"),
+    let known = pools.iter().find(|seen| seen.name == pool).and_then(|seen| seen.known.as_ref());
+    let to_make_room = match known {
+        Some(known) if known.is_clustered => String::from(TO_MAKE_ROOM),
+        Some(known) => format!("{}, or delete snapshots that nobody needs", known.grow),
+        None => format!("farside pool grow {pool} --size SIZE, or delete snapshots that nobody needs"),
     };
     found.holds(
         Kind::NoRoom,
@@ -715,8 +717,9 @@ fn of_pool(name: &str, pool: &PoolKnown, found: &mut Found) {
             let hint = || match pool.is_clustered {
                 true => String::from(TO_MAKE_ROOM),
                 false => format!(
-                    "farside pool grow {name}; or delete snapshots that nobody needs (farside snapshot list shows what each would \
-                     free), or trim in the hosts"
+                    "{}; or delete snapshots that nobody needs (farside snapshot list shows what each would \
+                     free), or trim in the hosts",
+                    pool.grow
                 ),
             };
             if room >= PoolRoom::NearlyFull {

@@ -51,7 +51,13 @@ pub(super) async fn look(
     }
     Seen {
         mirrors,
-        pools: pools.into_iter().map(pool).collect(),
+        pools: pools
+            .into_iter()
+            .map(|of| {
+                let grow = site.pools.grow_command(&of.name, None);
+                pool(of, grow)
+            })
+            .collect(),
         peers: site.node.peers().iter().map(peer).collect(),
         delayed: site.delays.list(),
         overtaken: overtaken(site, &statuses),
@@ -218,11 +224,12 @@ fn transfer(progress: &Progress) -> Option<TransferSeen> {
     })
 }
 
-fn pool(pool: Pool) -> PoolSeen {
+fn pool(pool: Pool, grow: String) -> PoolSeen {
     let known = (pool.state != PoolState::Opening).then_some(PoolKnown {
         room: pool.room,
         warning: pool.warning,
         is_clustered: pool.engine == PoolEngine::Rbd,
+        grow,
         error: pool.error,
         advice: pool.advice,
     });

@@ -97,6 +97,13 @@ async fn break_off(
         });
         // What waits for its turn or a session has brought nothing.
         let running = status.progress.as_ref().filter(|progress| progress.phase != Phase::Waiting);
+        let refusing = site.takes_no_changes(&name.pool).await?;
+        // What only refuses data has a reserve for this.
+        let refused = refusing.filter(|refusing| refusing.is_read_only).map(|refusing| refusing.why);
+        let hosts_refused = match refused {
+            Some(_) => None,
+            None => site.refuses_hosts(&name.pool).await?,
+        };
         let facts = BreakFacts {
             volume: &name,
             source: &before.source,
@@ -107,10 +114,8 @@ async fn break_off(
             heard,
             readers: site.exports.connections_to(&name).readers,
             group: before.group.as_deref(),
+            hosts_refused: hosts_refused.as_deref(),
         };
-        // What only refuses data has a reserve for this.
-        let refusing = site.takes_no_changes(&name.pool).await?.filter(|refusing| refusing.is_read_only);
-        let refused = refusing.map(|refusing| refusing.why);
         return Ok(Outcome::Plan(Plan { refused, ..plans::break_off(&facts) }));
     }
     let broken = mirror.break_and_name(at.as_ref().map(|at| at.uuid), set_aside_at).await;
@@ -134,7 +139,9 @@ async fn break_off(
     // How old what hosts find here was at the break; from then on there is no lag.
     let lag_seconds = site.mirrors.age_seconds(&status, now);
     let kept_as = kept_as.map(|snapshot| format!("{name}@{snapshot}"));
-    Ok(Outcome::Done(Mirror { lag_seconds, kept_as, ..site.mirrors.document(&status, now) }))
+    // It is broken off whatever is known of this.
+    let hosts_refused = site.refuses_hosts(&name.pool).await.unwrap_or_default();
+    Ok(Outcome::Done(Mirror { lag_seconds, kept_as, hosts_refused, ..site.mirrors.document(&status, now) }))
 }
 
 /// What a volume is to follow.
@@ -199,10 +206,14 @@ async fn resync(
     let from = from(&site, &volume, request.from)?;
     let comparing = if request.whole { Comparing::Everything } else { Comparing::CommonPoint };
     let refused = plans::busy(&volume, &site.exports.writers(&volume));
+    // Before the role changes: what comes could not be kept, and hosts could not write any more.
+    let refusing = site.takes_no_changes(&volume.pool).await?;
     if planned.plan {
-        let refusing = site.takes_no_changes(&volume.pool).await?.map(|refusing| refusing.why);
-        let refused = refusing.or(refused);
+        let refused = refusing.map(|refusing| refusing.why).or(refused);
         return Ok(Outcome::Plan(plan_resync(&site, &volume, &from, comparing, refused).await?));
+    }
+    if let Some(refusing) = refusing {
+        return Err(refusing.refusal(&format!("{volume} is as before: no role has changed")).into());
     }
     if let Some(reason) = refused {
         return Err(ErrorBody::new(ErrorCode::Refused, reason).into());
@@ -227,7 +238,7 @@ async fn resync(
         {
             mirror.set_schedule(schedule).await.map_err(Failure::into_error_body)?;
         }
-        asked.ended().await.map_err(Failure::into_error_body)
+        asked.ended().await.map_err(|error| plans::after_role_change(error.into_error_body(), &to))
     };
     let id = site.operations.start(subject, async { Ok(work) }).await?;
     Ok(Outcome::Done(site.operations.status(&site.node, &site.mirrors, id)?))

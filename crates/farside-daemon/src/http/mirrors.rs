@@ -29,6 +29,7 @@ use crate::failure::Failure;
 use crate::mirrors::destinations::Holder;
 use crate::operations::{PATIENCE_DEFAULT, Subject};
 use crate::plans::{self, DeleteFacts};
+use crate::pools::cluster_room::TO_MAKE_ROOM;
 use crate::schedules;
 use crate::site::Site;
 use crate::throttles;
@@ -253,7 +254,16 @@ async fn create(State(site): Shared, Body(request): Body<CreateMirror>) -> Answe
     let reverse = site.rights.right(peer, &destination).is_some();
     let taken_over = is_taken_over.then_some(TakenOver { reverse });
     let source_follows = source_follows(&site, document.group.is_some(), follows.as_ref());
-    Ok(Json(Mirror { first_copy_bytes, room_bytes, resized, source_follows, taken_over, ..document }))
+    let way_back = Some(reverse);
+    Ok(Json(Mirror {
+        first_copy_bytes,
+        room_bytes,
+        resized,
+        source_follows,
+        taken_over,
+        way_back,
+        ..document
+    }))
 }
 
 type OneMirror = Path<(String, String)>;
@@ -455,7 +465,12 @@ async fn plan_first_copy(site: &Site, volume: &VolumeName) -> Result<Plan, ApiEr
     let refusing = site.takes_no_changes(&volume.pool).await?.map(|refusing| refusing.why);
     let refused = refusing.or(refused);
     let is_clustered = site.pools.is_clustered(&volume.pool);
-    Ok(Plan { refused, ..plans::initialize(volume, &document.source, brings, room, is_clustered) })
+    let lacks = brings.zip(room).and_then(|(brings, room)| brings.checked_sub(room));
+    let for_more = match is_clustered {
+        true => String::from(TO_MAKE_ROOM),
+        false => site.pools.grow_command(&volume.pool, lacks),
+    };
+    Ok(Plan { refused, ..plans::initialize(volume, &document.source, brings, room, &for_more) })
 }
 
 /// Starts an update.

@@ -607,11 +607,14 @@ async fn rollback(
     } else {
         plans::busy(&volume, &site.exports.writers(&volume))
     };
+    let refusing = site.takes_no_changes(&volume.pool).await?;
     if planned.plan {
         let plan = plan_rollback(&site, &found, before.size_bytes, newest.as_deref()).await?;
-        let refusing = site.takes_no_changes(&volume.pool).await?.map(|refusing| refusing.why);
-        let refused = refusing.or(refused);
+        let refused = refusing.map(|refusing| refusing.why).or(refused);
         return Ok(Outcome::Plan(Plan { refused, ..plan }));
+    }
+    if let Some(refusing) = refusing {
+        return Err(refusing.refusal(&format!("{volume} shows what it showed")).into());
     }
     if let Some(reason) = refused {
         let refusal = ErrorBody::new(ErrorCode::Refused, reason);

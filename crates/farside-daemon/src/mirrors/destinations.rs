@@ -643,6 +643,8 @@ fn source(held: api::MirrorDestination) -> api::Mirror {
         source_heard_at: None,
         source_overtaken: None,
         kept_as: None,
+        hosts_refused: None,
+        way_back: None,
         first_copy_bytes: None,
         room_bytes: None,
         resized: None,

@@ -1,3 +1,5 @@
+use farside_api::ErrorCode;
+
 use super::*;
 
 fn volume() -> VolumeName {
@@ -209,6 +211,7 @@ fn a_break_shows_what_never_arrived_and_what_becomes_a_side_branch() {
         heard: None,
         readers: 0,
         group: None,
+        hosts_refused: None,
     };
     golden(
         &break_off(&BreakFacts { readers: 2, arrived_bytes: Some(7), ..facts() }),
@@ -246,6 +249,25 @@ fn a_break_shows_what_never_arrived_and_what_becomes_a_side_branch() {
     assert!(
         break_off(&BreakFacts { current: None, ..facts() }).lost[0].contains("nothing of it has arrived")
     );
+    let full = break_off(&BreakFacts { hosts_refused: Some("no room. Free 4 MiB"), ..facts() });
+    assert!(
+        full.would[1].contains("hosts' writes to p/db fail for now: no room. Free 4 MiB"),
+        "{}",
+        shown(&full)
+    );
+    assert_eq!(full.refused, None);
+}
+
+#[test]
+fn a_resync_that_failed_says_that_the_role_has_changed() {
+    let failed = || ErrorBody::new(ErrorCode::Failed, "resync of p/db: no space");
+    let hint = after_role_change(failed(), &volume()).hint.unwrap();
+    assert!(
+        hint.contains("p/db is a read-only replica again") && hint.contains("farside mirror break p/db"),
+        "{hint}"
+    );
+    let hint = after_role_change(failed().hint("see the log"), &volume()).hint.unwrap();
+    assert!(hint.ends_with("tries again. see the log"), "{hint}");
 }
 
 #[test]
@@ -315,7 +337,8 @@ fn a_swap_says_what_it_leaves_behind() {
     assert_eq!(left_by_swap("a:p/v", None, None), None);
     assert_eq!(
         left_by_swap("a:p/v", Some("last=3"), Some("shop")).unwrap(),
-        "retention and group do not go along: afterwards, at a: farside mirror set p/v --keep last=3 --group shop"
+        "retention and group do not go along: afterwards, at a: farside mirror status p/v says what it has there from before; if nothing: \
+         farside mirror set p/v --keep last=3 --group shop"
     );
     assert!(left_by_swap("a:p/v", None, Some("shop")).unwrap().starts_with("the group does not go along"));
 }
@@ -490,6 +513,7 @@ fn no_plan_promises_writes_that_a_fence_refuses() {
             heard: None,
             readers: 0,
             group: None,
+            hosts_refused: None,
         })
     };
     let stays = plan(FenceAfter::Stays(why.into()));

@@ -53,6 +53,23 @@ pub(super) fn may_change(level: PoolRoom, room: &Room) -> bool {
 pub(super) struct Seen {
     pub(super) level: PoolRoom,
     pub(super) room: Room,
+    pub(super) is_raw_device: bool,
+}
+
+/// What makes a pool larger. A file needs its new size, of which it is known perhaps how many bytes that is; a raw device is made larger
+/// before.
+pub(crate) fn grow_command(name: &str, is_raw_device: bool, size_bytes: Option<u64>) -> String {
+    const GIB: u64 = 1 << 30;
+    match (is_raw_device, size_bytes) {
+        (true, _) => format!("make its device larger (for example lvextend), then farside pool grow {name}"),
+        (false, Some(bytes)) => format!("farside pool grow {name} --size {}G", bytes.div_ceil(GIB)),
+        (false, None) => format!("farside pool grow {name} --size SIZE"),
+    }
+}
+
+/// The size of a pool in which so many bytes more have room, with what the pool keeps for its metadata and for hosts.
+pub(super) fn size_with(size_bytes: u64, more_bytes: u64) -> u64 {
+    size_bytes.saturating_add(more_bytes.saturating_add(more_bytes / 8))
 }
 
 impl Seen {
@@ -75,7 +92,8 @@ impl Seen {
             ),
         };
         Some(format!(
-            "{what}. What to do: farside pool grow {name}; or delete snapshots that nobody needs, or trim in the hosts"
+            "{what}. What to do: {}; or delete snapshots that nobody needs, or trim in the hosts",
+            grow_command(name, self.is_raw_device, None)
         ))
     }
 }
@@ -85,9 +103,14 @@ impl Seen {
 pub(super) struct RoomWatch {
     told: Mutex<Option<PoolRoom>>,
     settled: Mutex<Option<Instant>>,
+    is_raw_device: bool,
 }
 
 impl RoomWatch {
+    pub(super) fn of(is_raw_device: bool) -> RoomWatch {
+        RoomWatch { is_raw_device, ..RoomWatch::default() }
+    }
+
     /// Looks, and writes to the log when the level is another one than before.
     pub(super) fn look(&self, name: &str, pool: &Pool) -> Seen {
         let mut told = self.told.lock();
@@ -96,7 +119,7 @@ impl RoomWatch {
         let level = next_level(before, &room);
         *told = Some(level);
         drop(told);
-        let seen = Seen { level, room };
+        let seen = Seen { level, room, is_raw_device: self.is_raw_device };
         match seen.warning(name) {
             Some(warning) if level > before => tracing::warn!(pool = name, "the pool fills up: {warning}"),
             Some(_) if level < before => {
@@ -190,13 +213,24 @@ mod tests {
 
     #[test]
     fn a_warning_says_how_much_is_left_and_what_to_do() {
-        let warning = |level, left| Seen { level, room: room(left, 0.0) }.warning("tank");
+        let warning =
+            |level, left| Seen { level, room: room(left, 0.0), is_raw_device: false }.warning("tank");
         assert_eq!(warning(PoolRoom::Enough, 50.0), None);
         let filling = warning(PoolRoom::Filling, 18.0).unwrap();
         assert!(filling.starts_with("82 %") && filling.contains("180.0 MiB"), "{filling}");
         for (level, left) in [(PoolRoom::NearlyFull, 5.0), (PoolRoom::Full, 0.0)] {
             let text = warning(level, left).unwrap();
-            assert!(text.contains("no space") && text.contains("farside pool grow tank"), "{text}");
+            assert!(
+                text.contains("no space") && text.contains("farside pool grow tank --size SIZE"),
+                "{text}"
+            );
         }
+    }
+
+    #[test]
+    fn a_file_is_made_larger_by_naming_its_size_and_a_device_without() {
+        assert_eq!(grow_command("p", false, Some((3 << 30) + 1)), "farside pool grow p --size 4G");
+        assert!(grow_command("p", true, Some(1)).ends_with("then farside pool grow p"));
+        assert_eq!(size_with(10 << 30, 8 << 30), 19 << 30);
     }
 }

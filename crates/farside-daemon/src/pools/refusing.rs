@@ -17,6 +17,15 @@ pub(crate) struct TakesNoChanges {
     pub(crate) is_read_only: bool,
 }
 
+impl TakesNoChanges {
+    /// As the answer to what would change something. `as_before` says what it leaves alone.
+    pub(crate) fn refusal(self, as_before: &str) -> ErrorBody {
+        let code = if self.is_read_only { ErrorCode::Refused } else { ErrorCode::NoSpace };
+        ErrorBody::new(code, self.why)
+            .hint(format!("{as_before}. Once that is mended: the same command again"))
+    }
+}
+
 impl Pools {
     /// Why an open pool takes no changes at present, if so. It asks the file system below.
     pub(crate) fn takes_no_changes(&self, name: &str) -> Option<TakesNoChanges> {
@@ -34,6 +43,17 @@ impl Pools {
             "the device of pool {name} refuses data ({cause}). What was flushed is safe, and it goes on by itself.{lacks}"
         );
         Some(TakesNoChanges { why, is_read_only: false })
+    }
+
+    /// Why hosts cannot write to an open pool now, or hardly, if so: it takes no changes, or little is left below its file. What does
+    /// not wait for hosts may have found a reserve there.
+    pub(crate) fn refuses_hosts(&self, name: &str) -> Option<String> {
+        if let Some(refusing) = self.takes_no_changes(name) {
+            return Some(refusing.why);
+        }
+        let (pool, path) = self.open_with_path(name)?;
+        let lacks = pool.lacks_room_below()?;
+        Some(format!("the file that pool {name} lies in finds no more room.{}", room_wanted(&lacks, &path)))
     }
 
     /// Refuses to open a pool again that would fail at once, since the file system below is full.
@@ -64,6 +84,12 @@ impl Site {
     pub(crate) async fn takes_no_changes(&self, pool: &str) -> Result<Option<TakesNoChanges>, ErrorBody> {
         let (pools, of) = (Arc::clone(&self.pools), pool.to_owned());
         self.blocking.run(move || Ok::<_, ErrorBody>(pools.takes_no_changes(&of))).await
+    }
+
+    /// As [`Pools::refuses_hosts`], likewise.
+    pub(crate) async fn refuses_hosts(&self, pool: &str) -> Result<Option<String>, ErrorBody> {
+        let (pools, of) = (Arc::clone(&self.pools), pool.to_owned());
+        self.blocking.run(move || Ok::<_, ErrorBody>(pools.refuses_hosts(&of))).await
     }
 }
 

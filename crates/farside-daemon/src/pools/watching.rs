@@ -9,7 +9,7 @@ use farside_api::{ErrorBody, ErrorCode, PoolFileSystem};
 use farside_platform::{BlockDevice, Found, free_bytes_at};
 
 use super::away::{Away, away};
-use super::capacity::LOOK_AT_ROOM_EVERY;
+use super::capacity::{LOOK_AT_ROOM_EVERY, grow_command, size_with};
 use super::quotas::SeenQuota;
 use super::{Content, Opened, Pools, Slot};
 
@@ -89,6 +89,17 @@ impl Pools {
             )
             .hint(advice)),
         }
+    }
+
+    /// What makes a pool larger, if possible with the size that takes `more_bytes`.
+    pub(crate) fn grow_command(&self, name: &str, more_bytes: Option<u64>) -> String {
+        let opened = match self.slots.read().get(name) {
+            Some(Slot { content: Content::Open(opened), .. }) => Some(opened.clone()),
+            _ => None,
+        };
+        let Some(Opened { pool, device, .. }) = opened else { return grow_command(name, false, None) };
+        let size_bytes = more_bytes.map(|more| size_with(pool.status().size_bytes, more));
+        grow_command(name, device.is_block_device(), size_bytes)
     }
 
     /// Volumes of a pool that have a quota, as they are now.

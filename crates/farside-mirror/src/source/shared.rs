@@ -64,7 +64,7 @@ impl Shared {
         }
         let message = format!(
             "the source does not allow the asking site to read {volume}. No replica was changed. At the source: \
-             farside peer allow {} {volume}",
+             farside peer allow {} {volume} --reverse (for failback)",
             self.name_of(peer)
         );
         Err(refusal("forbidden", message))

@@ -82,6 +82,44 @@ fn until(mirror: &Mirror) -> Option<String> {
     }
 }
 
+/// What came of a break.
+pub(super) fn broken_off(mirror: &Mirror) -> String {
+    let Mirror { name, source, .. } = mirror;
+    let refused = mirror.hosts_refused.as_ref();
+    let is = match refused {
+        None => "writable",
+        Some(_) => "broken off, and no replica any more",
+    };
+    let refused = refused.map(|why| format!("but hosts' writes to {name} fail for now: {why}\n"));
+    let refused = refused.unwrap_or_default();
+    if mirror.current_snapshot.is_none() {
+        return format!(
+            "{name} is {is}, and EMPTY: no copy of {source} had arrived whole. To begin again: farside mirror delete {name}, then \
+             farside mirror create\n{refused}"
+        );
+    }
+    let kept = mirror.kept_as.as_ref().map(|kept| format!("what is newer stays as {kept}\n"));
+    format!(
+        "{name} is {is}, as of {} (data {} old)\n{refused}{}",
+        or_dash(mirror.current_snapshot.clone(), |s| s),
+        or_dash(mirror.lag_seconds, duration),
+        kept.unwrap_or_default()
+    )
+}
+
+/// That hosts of the source's site could not go back to it after a failover, as the rights are.
+pub(super) fn no_way_back(mirror: &Mirror, is_reverse_unwanted: bool) -> String {
+    let Mirror { name, source, .. } = mirror;
+    let Some((peer, volume)) = source.split_once(':') else { return String::new() };
+    if mirror.way_back != Some(false) || is_reverse_unwanted {
+        return String::new();
+    }
+    format!(
+        "no way back yet: for failback, at {peer}: farside peer allow of {volume} with --reverse, and here: farside peer allow {peer} {name} \
+         --reverse\n"
+    )
+}
+
 /// What comes after a mirror was made.
 pub(super) fn next(mirror: &Mirror) -> String {
     let Mirror { name, .. } = mirror;

@@ -24,29 +24,30 @@ pub(super) fn advice_after_resync(follower: &Mirror) -> String {
     advice
 }
 
-/// What its former source keeps from now on, and with whom it is updated, is said there. Only that it was asked for here is known here.
+/// What its former source keeps from now on, and with whom it is updated, is said there: it may remember both from an earlier time.
+/// Only what was asked for here is known here, and a line that sets it must not make less of what is kept there.
 pub(super) fn advice_after_swap(before: &Mirror) -> Option<String> {
     let (site, volume) = before.source.split_once(':')?;
-    let keeps = before.retention.as_ref().map(|keep| {
-        ("keep only its newest point", format!("the retention ({keep})"), format!("--keep {keep}"))
-    });
-    let together = before
-        .group
-        .as_ref()
-        .map(|group| ("be in no group", format!("the group ({group})"), format!("--group {group}")));
-    let had: Vec<_> = keeps.into_iter().chain(together).collect();
-    let joined = |of: Vec<&str>, between: &str| of.join(between);
-    (!had.is_empty()).then(|| {
-        format!(
-            "{} may {} from then on: of {}, {} {} not go along. Once the roles have changed, at {site}: farside mirror set {volume} {}\n",
-            before.source,
-            joined(had.iter().map(|(may, ..)| *may).collect(), " and "),
-            before.name,
-            joined(had.iter().map(|(_, what, _)| what.as_str()).collect(), " and "),
-            if had.len() == 1 { "does" } else { "do" },
-            joined(had.iter().map(|(.., option)| option.as_str()).collect(), " "),
-        )
-    })
+    let keeps =
+        before.retention.as_ref().map(|keep| (format!("the retention ({keep})"), format!("--keep {keep}")));
+    let together =
+        before.group.as_ref().map(|group| (format!("the group ({group})"), format!("--group {group}")));
+    let (does, had) = match (&keeps, &together) {
+        (Some(_), Some(_)) => ("do", "has neither"),
+        (Some(_), None) => ("does", "keeps only its newest point"),
+        (None, Some(_)) => ("does", "is in no group"),
+        (None, None) => return None,
+    };
+    let what: Vec<_> = keeps.into_iter().chain(together).collect();
+    let (names, options): (Vec<_>, Vec<_>) = what.into_iter().unzip();
+    Some(format!(
+        "of {}, {} {does} not go along: {} has what it had there before, if anything. Once the roles have changed, at {site}: farside \
+         mirror status {volume} says what that is; if it {had}: farside mirror set {volume} {}\n",
+        before.name,
+        names.join(" and "),
+        before.source,
+        options.join(" ")
+    ))
 }
 
 /// What an operation that has ended did.

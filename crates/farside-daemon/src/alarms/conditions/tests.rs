@@ -118,7 +118,7 @@ fn what_does_not_fit_is_told_at_once_and_instead_of_how_late_it_may_get() {
         message.contains("will not get on until there is room") && message.contains("90 MiB"),
         "{message}"
     );
-    assert!(hint.contains("farside pool grow q,"), "{hint}");
+    assert!(hint.contains("farside pool grow q --size SIZE,"), "{hint}");
 }
 
 #[test]
@@ -275,6 +275,7 @@ fn pools_are_nearly_full_full_or_ill() {
             error: error.map(str::to_owned),
             advice: None,
             is_clustered: false,
+            grow: "farside pool grow tank --size SIZE".into(),
         };
         let pools = vec![PoolSeen { name: "tank".into(), known: Some(known) }];
         kinds(Conditions::default().look(Duration::ZERO, &Seen { pools, ..Seen::default() }, &LIMITS))
@@ -297,6 +298,7 @@ fn what_helps_a_pool_of_ceph_is_no_growth_of_its_own() {
         error: None,
         advice: None,
         is_clustered: true,
+        grow: "farside pool grow ceph --size SIZE".into(),
     };
     let seen = Seen {
         pools: vec![PoolSeen { name: "ceph".into(), known: Some(known) }],

@@ -108,7 +108,14 @@ pub(crate) async fn break_off(
         let stays = |name: &&str| !done.changed_since.iter().any(|changed| changed == *name);
         let still: Vec<&str> = names.iter().copied().filter(stays).collect();
         let is_whole = done.changed_since.is_empty() && of_group.originals.is_empty();
-        writable(&names, &still, &time(done.created_at), is_whole) + &kept + &note
+        let refused: String = done
+            .mirrors
+            .iter()
+            .filter_map(|m| {
+                Some(format!("but hosts' writes to {} fail for now: {}\n", m.name, m.hosts_refused.as_ref()?))
+            })
+            .collect();
+        writable(&names, &still, &time(done.created_at), is_whole) + &refused + &kept + &note
     });
     Ok(())
 }
