@@ -18,14 +18,14 @@ pub(super) enum Since {
     Unknown,
 }
 
-/// Of each that is broken off: its name, the snapshot that it was broken off at, and what it holds since.
-pub(super) type Earlier<'a> = Vec<(&'a str, &'a str, Since)>;
+/// Of one that is broken off: its name, the snapshot that it was broken off at, and what it holds since.
+pub(super) type Earlier<'a> = (&'a str, &'a str, Since);
 
 /// The way back to the break point is planned and not gone: its plan says what would go out of sight.
 pub(super) async fn since_break<'a>(
     context: &Context,
     members: &'a [Member],
-) -> Result<Earlier<'a>, ErrorBody> {
+) -> Result<Vec<Earlier<'a>>, ErrorBody> {
     let mut earlier = Vec::new();
     for member in members.iter().filter(|m| m.is_broken_off()) {
         let (pool, volume) = member.split()?;
@@ -57,7 +57,7 @@ fn of_plan(plan: &Plan) -> Since {
 pub(super) fn refused(
     group: &str,
     at: Timestamp,
-    earlier: &Earlier<'_>,
+    earlier: &[Earlier<'_>],
     left: &[(&str, &str)],
 ) -> Option<ErrorBody> {
     let written: Vec<(&str, &str, u64)> = earlier
@@ -99,7 +99,7 @@ pub(super) fn refused(
 }
 
 /// A line for each that may not be as of the moment of the others.
-pub(super) fn note(at: Timestamp, earlier: &Earlier<'_>) -> String {
+pub(super) fn note(at: Timestamp, earlier: &[Earlier<'_>]) -> String {
     earlier
         .iter()
         .filter_map(|(name, _, since)| {
