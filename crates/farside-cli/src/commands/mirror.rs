@@ -16,8 +16,7 @@ use std::time::Duration;
 use farside_api::{
     BreakMirror, CreateMirror, ErrorBody, ErrorCode, LogLine, Mirror, MirrorDestination, MirrorState,
     Operation, OperationKind, OperationState, PeerState, PeerStatus, RequestedBy, ResyncMirror, Role,
-    SetMirror, Snapshot, SourceHeard, StartTransfer, TakenBy, TransferKind, TransferRecord, TransferResult,
-    awake,
+    SetMirror, SourceHeard, StartTransfer, TransferKind, TransferRecord, TransferResult, awake,
 };
 use reqwest::Method;
 
