@@ -1373,11 +1373,32 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        get?: never;
+        /**
+         * Invitations for further daemons that can still be used.
+         * @description Without their codes: only whoever made one was told its code.
+         */
+        get: operations["site_invitations"];
         put?: never;
         /** Invites a further daemon. The code opens the site's key, for whoever has the database as well. */
         post: operations["site_invitations_invite"];
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/site/invitations/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** Takes an invitation for a further daemon back. */
+        delete: operations["site_invitations_cancel_invitation"];
         options?: never;
         head?: never;
         patch?: never;
@@ -2330,6 +2351,11 @@ export interface components {
             /** @description The program that is run; its arguments may be secrets. */
             command?: string | null;
             /**
+             * Format: uint64
+             * @description A daemon of this site that was not seen for so long is gone, seconds; None from a daemon that does not tell.
+             */
+            daemon_gone_after_seconds?: number | null;
+            /**
              * Format: uint32
              * @description Transfers that have to fail in a row.
              */
@@ -2550,6 +2576,8 @@ export interface components {
             alarms?: components["schemas"]["AlarmConfiguration"] | null;
             api?: components["schemas"]["ApiConfiguration"] | null;
             budgets?: components["schemas"]["BudgetConfiguration"] | null;
+            /** @description The daemon whose configuration this is, the one that leads; absent at a site of one daemon. */
+            daemon?: string | null;
             /** @description The data directory. */
             data_dir: string;
             /** @description Where the state is, without a password; None from a daemon that does not tell. */
@@ -2687,6 +2715,8 @@ export interface components {
             code: string;
             /** @description The site's database, without a password. */
             database: string;
+            /** @description What the invitation is called, to take it back. */
+            id?: string;
             /**
              * Format: uint64
              * @description Seconds that it is good for.
@@ -3198,7 +3228,7 @@ export interface components {
          * @description What happened.
          * @enum {string}
          */
-        LogEvent: "request" | "start" | "end" | "abort" | "rescue" | "break" | "resync" | "swap" | "quiesce" | "resume" | "delete" | "drill";
+        LogEvent: "request" | "start" | "end" | "abort" | "rescue" | "rescue-deleted" | "break" | "resync" | "swap" | "quiesce" | "resume" | "delete" | "drill";
         /** @description A line, as `mirror log` lists it. */
         LogLine: {
             /**
@@ -3268,6 +3298,8 @@ export interface components {
             forecast_seconds?: number | null;
             /** @description The group of mirrors that are updated and broken off together; null if none. */
             group?: string | null;
+            /** @description In the answer to a break: why hosts' writes fail all the same for now, and what helps; absent if they do not. */
+            hosts_refused?: string | null;
             /**
              * Format: uuid
              * @description The relationship's id, the same on both sides.
@@ -3336,6 +3368,8 @@ export interface components {
              */
             throttle?: number | null;
             transfer?: components["schemas"]["Transfer"] | null;
+            /** @description In the answer to its making: whether its source's site may mirror the volume back. */
+            way_back?: boolean | null;
             /** @description Why it is not doing what it should, or what stands in its way; null if nothing. */
             why?: string | null;
         };
@@ -3626,6 +3660,8 @@ export interface components {
             forecast_seconds?: number | null;
             /** @description The group of mirrors that are updated and broken off together; null if none. */
             group?: string | null;
+            /** @description In the answer to a break: why hosts' writes fail all the same for now, and what helps; absent if they do not. */
+            hosts_refused?: string | null;
             /**
              * Format: uuid
              * @description The relationship's id, the same on both sides.
@@ -3694,6 +3730,8 @@ export interface components {
              */
             throttle?: number | null;
             transfer?: components["schemas"]["Transfer"] | null;
+            /** @description In the answer to its making: whether its source's site may mirror the volume back. */
+            way_back?: boolean | null;
             /** @description Why it is not doing what it should, or what stands in its way; null if nothing. */
             why?: string | null;
         };
@@ -3757,6 +3795,8 @@ export interface components {
             last_heard_at?: string | null;
             /** @description What it is called here. */
             name: string;
+            /** @description Where its other daemons are, as the peer has told: they are dialled as well. Absent if it has told of none. */
+            other_addresses?: string[];
             /**
              * Format: uint32
              * @description The protocol of the session.
@@ -3855,7 +3895,8 @@ export interface components {
             scrub?: components["schemas"]["Scrub"] | null;
             /**
              * Format: uint64
-             * @description Its size in bytes. This and what follows is null while it is not open.
+             * @description Its size in bytes; of a pool of Ceph what is used and free together, before copies. This and what follows is null while it is not
+             *     open, or while its cluster does not tell.
              */
             size_bytes?: number | null;
             /** @description What transfers that were cut, or that run, have brought and not published; with one pool only, null in lists. */
@@ -3875,7 +3916,7 @@ export interface components {
             /**
              * Format: uint64
              * @description Bytes in use, metadata included, without what is reclaimable. What was overwritten or deleted since the last consistency point
-             *     may still be in it, at most an eighth of the pool.
+             *     may still be in it, at most an eighth of the pool. Of a pool of Ceph: what all its clients have written.
              */
             used_bytes?: number | null;
             /**
@@ -3938,7 +3979,9 @@ export interface components {
             taken_by?: components["schemas"]["TakenBy"] | null;
             /**
              * Format: uint64
-             * @description Bytes that only it refers to: what deleting it would free.
+             * @description Bytes of data that it has and the versions next to it do not have. Deleting it may free less (clones, deduplication and
+             *     versions further away may use them) or more (equal data that was written again has a place of its own): the plan of the
+             *     deletion says how much at most.
              */
             unique_bytes?: number | null;
             /**
@@ -3948,6 +3991,33 @@ export interface components {
             uuid: string;
             /** @description The volume, `POOL/VOL`. */
             volume: string;
+        };
+        /** @description The plan, or what was done. */
+        Outcome_SnapshotSchedule: components["schemas"]["Plan"] | {
+            /** @description The hook of `farside.toml` that freezes and thaws an application around it. */
+            hook?: string | null;
+            /**
+             * Format: date-time
+             * @description When it took the last one.
+             */
+            last_at?: string | null;
+            /** @description Its name: `app-TIME` if a hook had frozen the application, else `auto-TIME`. */
+            last_snapshot?: string | null;
+            /** @description Volumes of the same pool whose snapshots are taken in the same instant. */
+            others?: string[];
+            /**
+             * Format: uint64
+             * @description Snapshots of it that are there; null if its pool is not open.
+             */
+            points?: number | null;
+            /** @description Which of its snapshots stay: `hourly=24,daily=7`. */
+            retention: string;
+            /** @description `every 1h`, or a timetable. */
+            schedule: string;
+            /** @description The volume, `POOL/VOL`. */
+            volume: string;
+            /** @description What went wrong the last time. */
+            why?: string | null;
         };
         /** @description The plan, or what was done. */
         Outcome_Token: components["schemas"]["Plan"] | {
@@ -4185,6 +4255,8 @@ export interface components {
             last_heard_at?: string | null;
             /** @description What it is called here. */
             name: string;
+            /** @description Where its other daemons are, as the peer has told: they are dialled as well. Absent if it has told of none. */
+            other_addresses?: string[];
             /**
              * Format: uint32
              * @description The protocol of the session.
@@ -4466,7 +4538,8 @@ export interface components {
             scrub?: components["schemas"]["Scrub"] | null;
             /**
              * Format: uint64
-             * @description Its size in bytes. This and what follows is null while it is not open.
+             * @description Its size in bytes; of a pool of Ceph what is used and free together, before copies. This and what follows is null while it is not
+             *     open, or while its cluster does not tell.
              */
             size_bytes?: number | null;
             /** @description What transfers that were cut, or that run, have brought and not published; with one pool only, null in lists. */
@@ -4486,7 +4559,7 @@ export interface components {
             /**
              * Format: uint64
              * @description Bytes in use, metadata included, without what is reclaimable. What was overwritten or deleted since the last consistency point
-             *     may still be in it, at most an eighth of the pool.
+             *     may still be in it, at most an eighth of the pool. Of a pool of Ceph: what all its clients have written.
              */
             used_bytes?: number | null;
             /**
@@ -5108,7 +5181,9 @@ export interface components {
             taken_by?: components["schemas"]["TakenBy"] | null;
             /**
              * Format: uint64
-             * @description Bytes that only it refers to: what deleting it would free.
+             * @description Bytes of data that it has and the versions next to it do not have. Deleting it may free less (clones, deduplication and
+             *     versions further away may use them) or more (equal data that was written again has a place of its own): the plan of the
+             *     deletion says how much at most.
              */
             unique_bytes?: number | null;
             /**
@@ -5411,6 +5486,11 @@ export interface components {
             incremental?: string | null;
             /** @description What for. */
             kind: components["schemas"]["TransferKind"];
+            /**
+             * @description Names of the old side branches that were deleted for these, because a volume keeps so many (`replicas.rescues`). Left out where
+             *     there are none.
+             */
+            let_go?: string[];
             levels?: components["schemas"]["Levels"] | null;
             /**
              * Format: uint64
@@ -7660,7 +7740,10 @@ export interface operations {
     };
     mirrors_set: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Only say what would happen. */
+                plan?: boolean;
+            };
             header?: never;
             path: {
                 /** @description The pool's name. */
@@ -7682,7 +7765,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Mirror"];
+                    "application/json": components["schemas"]["Outcome_Mirror"];
                 };
             };
             /** @description It waits, if this site has destructive requests wait: nothing has been changed yet. */
@@ -8856,6 +8939,35 @@ export interface operations {
             };
         };
     };
+    site_invitations: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description It is done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenInvitation"][];
+                };
+            };
+            /** @description It failed. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorDocument"];
+                };
+            };
+        };
+    };
     site_invitations_invite: {
         parameters: {
             query?: never;
@@ -8876,6 +8988,38 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["DaemonInvited"];
+                };
+            };
+            /** @description It failed. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorDocument"];
+                };
+            };
+        };
+    };
+    site_invitations_cancel_invitation: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Its id, as it is listed. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description It is done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenInvitation"];
                 };
             };
             /** @description It failed. */
@@ -9769,7 +9913,10 @@ export interface operations {
     };
     volumes_snapshot_schedule_set: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Only say what would happen. */
+                plan?: boolean;
+            };
             header?: never;
             path: {
                 /** @description The pool's name. */
@@ -9791,7 +9938,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["SnapshotSchedule"];
+                    "application/json": components["schemas"]["Outcome_SnapshotSchedule"];
                 };
             };
             /** @description It waits, if this site has destructive requests wait: nothing has been changed yet. */
