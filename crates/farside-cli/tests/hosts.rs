@@ -405,8 +405,8 @@ fn a_host_that_cannot_be_written_down_is_not_added() {
     assert!(added.get("files").is_none() && !added.to_string().contains("PRIVATE"), "{added}");
     // One that is there is, whatever lies in the directory.
     for directory in [&good, &missing] {
-        let said = site.fails(4, &format!("host add web1 --directory {} --json", directory.display()));
-        assert!(said.contains("\"exists\""), "{said}");
+        let said = site.fails(4, &format!("host add web1 --directory {}", directory.display()));
+        assert!(said.contains("host web1 exists already"), "{said}");
     }
     let again = site.json("host add web1 --if-absent");
     assert_eq!((&again["existed"], &again["fingerprint"]), (&true.into(), &added["fingerprint"]));

@@ -38,13 +38,9 @@ fn work(weak: &Weak<Pool>, wake: &Wake, told: &mut Option<String>) -> bool {
     };
     pool.look_below();
     // What fails stays, is tried again, and is told: see `Pool::note_data_write`.
-    let written = pool.write_out();
+    let _ = pool.write_out();
     let is_asked = pool.settle_wanted.swap(false, Ordering::AcqRel);
     let is_due = is_asked || pool.point_is_due();
-    if is_due && written.is_err_and(|error| error.is_full_below()) {
-        // The point gives more than the reserve takes.
-        pool.make_way();
-    }
     let mut may_be_due = true;
     let result = if is_due {
         match pool.consistency_point() {
