@@ -9,7 +9,7 @@ pub fn is_code(text: &str) -> bool {
     let begins = |beginning: &&str| {
         text.get(..beginning.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(beginning))
     };
-    BEGINNINGS.iter().any(|beginning| begins(beginning))
+    BEGINNINGS.iter().any(begins)
 }
 
 #[cfg(test)]
