@@ -96,9 +96,7 @@ impl Webhook {
             queued_at: Timestamp(u64::try_from(row.queued_at).unwrap_or(0)),
             document: row.document.into(),
         });
-        let webhook =
-            Webhook { config, state, clock, waiting: Mutex::new(waiting.collect()), added: Notify::new() };
-        webhook
+        Webhook { config, state, clock, waiting: Mutex::new(waiting.collect()), added: Notify::new() }
     }
 
     /// As it may be shown.
