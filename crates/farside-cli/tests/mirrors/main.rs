@@ -1,0 +1,21 @@
+//! Mirrors between sites of real daemons: their verbs, breaks and ways back, cut links and killed ends, chains and groups.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where it is wrong")]
+
+mod adversity;
+mod breaks;
+mod directions;
+mod groups;
+mod kills;
+mod outages;
+mod overtaken;
+mod paths;
+mod points;
+mod role_changes;
+#[path = "../support/mod.rs"]
+mod support;
+mod three_sites;
+mod throttles;
+mod two_sites;
+mod verbs;
+mod versions;

@@ -1,0 +1,142 @@
+//! A pool fills up under its hosts, to the end, and is freed again: what is said at 80, 95 and 100 %, and what goes on.
+
+use crate::support::nbd::Client;
+use crate::support::{Site, check_pool, eventually};
+use serde_json::Value;
+
+const MIB: u64 = 1 << 20;
+const POOL: u64 = 64 * MIB;
+
+/// A MiB in which no two blocks are the same.
+fn megabyte(stamp: u64) -> Vec<u8> {
+    let words = (0..131_072u64).map(|i| (stamp * 131_072 + i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    words.flat_map(u64::to_le_bytes).collect()
+}
+
+/// A quarter of it is written at once, so that no level is passed over.
+const STEP: u64 = MIB / 4;
+
+fn step(at: u64) -> Vec<u8> {
+    let from = (at % 4 * STEP) as usize;
+    megabyte(at / 4)[from..from + STEP as usize].to_vec()
+}
+
+/// Writes step after step, each flushed, until so little is left; answers with the next one.
+fn fill(site: &Site, host: &mut Client, from: u64, left: u64) -> u64 {
+    let mut at = from;
+    while figure(site, "farside_pool_room_bytes") > left {
+        host.write(at * STEP, &step(at)).and_then(|()| host.flush()).expect("it has room");
+        at += 1;
+    }
+    at
+}
+
+fn figure(site: &Site, name: &str) -> u64 {
+    let metrics = site.http("/metrics");
+    let of = |line: &str| line.strip_prefix(name)?.strip_prefix("{pool=\"p\"} ")?.parse().ok();
+    metrics.lines().find_map(of).unwrap_or_else(|| panic!("no {name}: {metrics}"))
+}
+
+fn level(site: &Site) -> u64 {
+    figure(site, "farside_pool_room_level")
+}
+
+/// What is said everywhere while the pool is at `level`.
+#[track_caller]
+fn assert_said(site: &Site, at: u64, room: &str, word: &str) {
+    assert_eq!(level(site), at);
+    let pool = site.json("pool status p");
+    assert_eq!(pool["room"], room, "{pool}");
+    assert_eq!(pool["state"], "open", "{pool}");
+    assert!(pool["error"].is_null(), "{pool}");
+    assert_eq!(pool["volume_bytes"], 1u64 << 30);
+    assert_eq!(pool["warning"].is_string(), at > 0, "{pool}");
+    for said in [site.ok("pool list"), site.ok("pool status p")] {
+        assert!(said.contains(word), "{said}");
+    }
+    let health = site.http("/healthz");
+    assert!(health.contains("200 OK"), "a warning leaves health as it is: {health}");
+    let body: Value = serde_json::from_str(health.split("\r\n\r\n").last().unwrap()).unwrap();
+    assert_eq!(body["status"], "ok");
+    assert_eq!(body["warnings"].as_array().unwrap().len(), usize::from(at >= 2), "{body}");
+    assert_eq!(site.json("site status")["warnings"], body["warnings"]);
+}
+
+fn lines(site: &Site, of: &str) -> usize {
+    site.log().lines().filter(|line| line.contains(of)).count()
+}
+
+#[test]
+fn a_pool_that_fills_up_warns_in_time_and_ends_well() {
+    let root = tempfile::tempdir().unwrap();
+    let mut site = Site::start(root.path(), "a");
+    let path = root.path().join("p.pool");
+    site.ok(&format!("pool create p --path {} --size 64M", path.display()));
+    site.ok("volume create p/v --size 1G");
+    let mut host = site.nbd("p/v");
+    assert_said(&site, 0, "enough", "enough");
+
+    // A host that overwrites what it has fills nothing, although it looks so until the next consistency point.
+    let at = fill(&site, &mut host, 0, POOL / 4);
+    for round in 0..2 * at {
+        host.write(round % at * STEP, &step(round % at)).unwrap();
+        assert_eq!(level(&site), 0, "round {round}");
+    }
+
+    // Level by level, said by itself.
+    let at = fill(&site, &mut host, at, POOL / 5);
+    eventually("it fills up", || level(&site) == 1);
+    assert_said(&site, 1, "filling", "filling");
+    site.ok("snapshot create p/v@early");
+    let mut at = fill(&site, &mut host, at, POOL / 20);
+    eventually("it is nearly full", || level(&site) == 2);
+    assert_said(&site, 2, "nearly-full", "nearly full");
+    assert!(site.http("/healthz").contains("farside pool grow p"));
+    // All goes on there: what no snapshot has is overwritten over and over, and snapshots come and go.
+    for round in 0..200 {
+        let over = at - 1 - round % 8;
+        host.write(over * STEP, &step(over)).and_then(|()| host.flush()).unwrap();
+    }
+    site.ok("snapshot create p/v@late");
+    site.ok("snapshot delete p/v@late --yes");
+    while host.write(at * STEP, &step(at)).is_ok() {
+        host.flush().unwrap();
+        at += 1;
+        assert!(at * STEP < POOL, "it never ends");
+    }
+    assert_said(&site, 3, "full", "full");
+    assert!(site.ok("pool status p").contains("no space"));
+
+    // What goes on, and what does not: no new data, not even over old data, since a snapshot has that.
+    assert!(host.write(0, &megabyte(2000)).is_err(), "overwriting needs room");
+    assert_eq!(host.bytes(0, MIB as usize).unwrap(), megabyte(0));
+    host.flush().unwrap();
+    host.trim((at - 1) * STEP, STEP as u32).unwrap();
+    host.flush().unwrap();
+    at -= 1;
+    site.ok("snapshot create p/v@full");
+
+    // Nothing flushed is lost, whatever ends the daemon.
+    site.kill();
+    site.restart();
+    let mut host = site.nbd("p/v");
+    for i in 0..at {
+        assert!(host.bytes(i * STEP, STEP as usize).unwrap() == step(i), "step {i}");
+    }
+    assert!(level(&site) >= 2, "{}", level(&site));
+
+    // Freed: back without a write, a restart or a person who looks.
+    let told = lines(&site, "the pool fills up");
+    host.trim(2 * MIB, (at * STEP - 2 * MIB) as u32).unwrap();
+    host.flush().unwrap();
+    site.ok("snapshot delete p/v@early --yes");
+    site.ok("snapshot delete p/v@full --yes");
+    eventually("the log says that it is over", || lines(&site, "the pool has enough room again") == 1);
+    assert_said(&site, 0, "enough", "enough");
+    assert_eq!(lines(&site, "the pool fills up"), told, "on the way back nothing is said twice");
+    host.write(0, &megabyte(3000)).unwrap();
+    host.flush().unwrap();
+    drop(host);
+    assert_eq!(site.stop(), Some(0));
+    check_pool(&path);
+}
