@@ -9,6 +9,7 @@
 //! * [`confirm`]: plans, and the question before something destructive.
 //! * [`output`], [`progress`]: what people and scripts see.
 //! * [`quantities`]: sizes and durations as text.
+//! * [`words`]: what other tools call what farside has.
 
 pub mod arguments;
 pub mod client;
@@ -17,10 +18,12 @@ pub mod confirm;
 pub mod output;
 pub mod progress;
 pub mod quantities;
+pub mod words;
 
 use std::process::ExitCode;
 
 use clap::Parser;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use farside_api::{ErrorBody, ErrorCode, ErrorDocument};
 
 use crate::arguments::Arguments;
@@ -59,6 +62,10 @@ fn report(error: &ErrorBody, json: bool) -> ExitCode {
 
 /// What clap says of the arguments given. Help and version are no errors.
 fn usage_error(error: &clap::Error) -> ExitCode {
+    let tip = match (error.kind(), error.get(ContextKind::InvalidSubcommand)) {
+        (ErrorKind::InvalidSubcommand, Some(ContextValue::String(word))) => words::tip(word),
+        _ => None,
+    };
     if error.use_stderr() && std::env::args_os().any(|argument| argument == "--json") {
         let text = error.render().to_string();
         let lines = text.lines().map(|line| line.trim_start_matches("error: ").trim());
@@ -66,10 +73,13 @@ fn usage_error(error: &clap::Error) -> ExitCode {
         let lines: Vec<&str> = lines.take_while(|line| !line.is_empty()).collect();
         let message = lines.join(" ");
         output::json(&ErrorDocument {
-            error: ErrorBody::new(ErrorCode::WrongUsage, message).hint("see farside --help"),
+            error: ErrorBody::new(ErrorCode::WrongUsage, message).hint(tip.unwrap_or("see farside --help")),
         });
     }
     // Fails only when stderr is closed, and then nobody reads it.
     let _ = error.print();
+    if let Some(tip) = tip {
+        eprintln!("\nhint: {tip}");
+    }
     ExitCode::from(if error.use_stderr() { 2 } else { 0 })
 }

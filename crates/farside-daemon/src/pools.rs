@@ -5,6 +5,7 @@
 
 mod autogrow;
 mod away;
+pub(crate) mod below;
 mod capacity;
 pub(crate) mod cluster_room;
 mod cluster_watch;
@@ -778,20 +779,33 @@ fn document(name: &str, slot: &Slot) -> Document {
                     (Some(format!("{}. Besides, {error}", away.error)), Some(away.advice))
                 }
             };
+            let used_bytes = status.size_bytes.saturating_sub(status.free_bytes + status.waiting_bytes);
+            let file_system = watch.below();
+            let below =
+                file_system.filter(|_| !is_latched).map(|below| (below::level(below, used_bytes), below));
+            // The shorter of the two is what counts, and what is told.
+            let level = seen.as_ref().map(|seen| seen.level);
+            let warning = seen.as_ref().and_then(|seen| seen.warning(name));
+            let (level, warning) = match below {
+                Some((short, below)) if Some(short) > level => {
+                    (Some(short), Some(below::warning(below, &slot.path)))
+                }
+                _ => (level, warning),
+            };
             Document {
                 uuid: Some(status.id),
                 path_lost,
-                file_system: watch.below(),
+                file_system,
                 state: if is_latched { PoolState::ReadOnly } else { PoolState::Open },
                 error,
                 advice,
                 size_bytes: Some(status.size_bytes),
-                used_bytes: Some(status.size_bytes.saturating_sub(status.free_bytes + status.waiting_bytes)),
+                used_bytes: Some(used_bytes),
                 reclaimable_bytes: Some(status.waiting_bytes),
                 free_bytes: Some(if is_latched { 0 } else { status.free_bytes }),
-                room: seen.as_ref().map(|seen| seen.level),
-                room_bytes: seen.as_ref().map(|seen| seen.room.for_hosts_bytes),
-                warning: seen.and_then(|seen| seen.warning(name)),
+                room: level,
+                room_bytes: seen.map(|seen| seen.room.for_hosts_bytes),
+                warning,
                 volumes: Some(volumes.len() as u64),
                 volume_bytes: Some(
                     volumes.iter().map(|volume| volume.size_bytes).fold(0, u64::saturating_add),

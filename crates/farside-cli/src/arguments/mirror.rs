@@ -305,7 +305,7 @@ pub enum Mirror {
     },
     /// End the mirror and keep the volume
     #[command(after_help = "Example:\n  farside mirror delete q/db --yes")]
-    #[command(aliases = ["rm", "remove"])]
+    #[command(aliases = ["rm", "remove", "destroy"])]
     Delete {
         /// POOL/VOL here
         volume: VolumeName,

@@ -187,7 +187,7 @@ pub enum Pool {
     },
     /// Delete a pool and everything in it
     #[command(after_help = "Examples:\n  farside pool delete p --plan\n  farside pool delete p --yes")]
-    #[command(aliases = ["rm", "remove"])]
+    #[command(aliases = ["rm", "remove", "destroy"])]
     Delete {
         /// The pool
         #[arg(value_parser = parse_label)]

@@ -44,7 +44,7 @@ pub enum Snapshot {
     #[command(
         after_help = "Examples:\n  farside snapshot delete p/db@monday --plan\n  farside snapshot delete p/db@monday --yes"
     )]
-    #[command(aliases = ["rm", "remove"])]
+    #[command(aliases = ["rm", "remove", "destroy"])]
     Delete {
         /// POOL/VOL@SNAP
         name: SnapshotName,

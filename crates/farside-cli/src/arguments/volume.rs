@@ -130,7 +130,7 @@ pub enum Volume {
     #[command(
         after_help = "Examples:\n  farside volume delete p/db --plan\n  farside volume delete p/db --yes"
     )]
-    #[command(aliases = ["rm", "remove"])]
+    #[command(aliases = ["rm", "remove", "destroy"])]
     Delete {
         /// POOL/VOL
         name: VolumeName,

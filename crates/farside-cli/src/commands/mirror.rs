@@ -31,7 +31,7 @@ use crate::arguments::destructive::Destructive;
 use crate::arguments::mirror::{Every, Mirror as Verb, TransferArguments};
 use crate::arguments::names::VolumeName;
 use crate::confirm::{DestructiveRequest, Impact, carry_out, carry_out_if_lost};
-use crate::output::{Column, details, or_dash, print, table};
+use crate::output::{self, Column, details, or_dash, print, table};
 use crate::progress;
 use crate::quantities::{duration, size, time};
 
@@ -267,8 +267,21 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
             let mirrors: Vec<Mirror> = context.client.get(&["mirrors"]).await?;
             let asked: Vec<String> = volumes.iter().map(ToString::to_string).collect();
             let most = max_lag.map(|most| most.as_secs_f64());
-            let found = check::judged(&mirrors, &asked, most)?;
-            context.show(&serde_json::json!({ "message": found }), |_| format!("{found}\n"));
+            match check::judged(&mirrors, &asked, most) {
+                Ok(found) => {
+                    let document = serde_json::json!({ "message": found, "problems": [] });
+                    context.show(&document, |_| format!("{found}\n"));
+                }
+                Err(wrong) => {
+                    if context.json {
+                        let document = serde_json::json!({
+                            "message": wrong.error.message, "problems": wrong.problems, "error": wrong.error
+                        });
+                        output::json(&document);
+                    }
+                    return Err(Failed { error: wrong.error, is_printed: true });
+                }
+            }
         }
         Verb::History { volume, levels } => {
             let volume = volume.map(|v| v.to_string());

@@ -1,6 +1,7 @@
 //! A pool fills up under its hosts, to the end, and is freed again: what is said at 80, 95 and 100 %, and what goes on.
 
 use crate::support::nbd::Client;
+use crate::support::small::Small;
 use crate::support::{Site, check_pool, eventually};
 use serde_json::Value;
 
@@ -139,4 +140,33 @@ fn a_pool_that_fills_up_warns_in_time_and_ends_well() {
     drop(host);
     assert_eq!(site.stop(), Some(0));
     check_pool(&path);
+}
+
+/// The file system below the pool's file is shorter than the pool: that it fills is an alarm before hosts are refused, and names it.
+#[test]
+fn a_file_system_that_fills_below_a_pool_is_told_before_it_is_full() {
+    let root = tempfile::tempdir().unwrap();
+    let Some(small) = Small::at(&root.path().join("small"), "200m") else { return };
+    let site = Site::start(root.path(), "a");
+    site.ok(&format!("pool create p --path {} --size 1G", small.0.join("p.pool").display()));
+    site.ok("volume create p/v --size 100M");
+    let room = || site.json("pool list")[0]["room"].clone();
+    assert_eq!(room(), "enough");
+    std::fs::write(small.0.join("other"), vec![1; 195 << 20]).or_else(ends_when_full).unwrap();
+    eventually("the level is seen", || room() == "nearly-full");
+    let said = site.json("pool status p")["warning"].as_str().unwrap().to_owned();
+    assert!(said.contains("p.pool") && said.contains("the file system of"), "{said}");
+    let raised = || site.json("alarm list")[0].clone();
+    eventually("the alarm is raised", || raised()["kind"] == "pool-nearly-full");
+    let hint = raised()["hint"].as_str().unwrap().to_owned();
+    assert!(hint.contains("file system") && !hint.contains("pool grow"), "{hint}");
+    std::fs::remove_file(small.0.join("other")).unwrap();
+    eventually("there is room again", || room() == "enough");
+    drop(site);
+    drop(small);
+}
+
+/// All that went is what there is.
+fn ends_when_full(error: std::io::Error) -> std::io::Result<()> {
+    if error.kind() == std::io::ErrorKind::StorageFull { Ok(()) } else { Err(error) }
 }

@@ -16,7 +16,6 @@ use uuid::Uuid;
 use super::book::{Finding, Verdict};
 use super::kind::Kind;
 use crate::convert::roughly;
-use crate::pools::cluster_room::TO_MAKE_ROOM;
 
 /// A replica may be so many intervals of its schedule behind. `farside mirror check` has the same limits.
 const BROKEN_INTERVALS: f64 = 3.0;
@@ -186,10 +185,8 @@ pub(crate) struct PoolKnown {
     pub(crate) room: Option<PoolRoom>,
     /// What its level means.
     pub(crate) warning: Option<String>,
-    /// It is of Ceph.
-    pub(crate) is_clustered: bool,
-    /// What makes it larger.
-    pub(crate) grow: String,
+    /// What makes room in it.
+    pub(crate) to_make_room: String,
     /// What is wrong with it.
     pub(crate) error: Option<String>,
     /// What to do about that.
@@ -694,8 +691,7 @@ fn of_room(name: &str, mirror: &DrivenSeen, pools: &[PoolSeen], found: &mut Foun
     let pool = name.split('/').next().unwrap_or(name);
     let known = pools.iter().find(|seen| seen.name == pool).and_then(|seen| seen.known.as_ref());
     let to_make_room = match known {
-        Some(known) if known.is_clustered => String::from(TO_MAKE_ROOM),
-        Some(known) => format!("{}, or delete snapshots that nobody needs", known.grow),
+        Some(known) => known.to_make_room.clone(),
         None => format!("farside pool grow {pool} --size SIZE, or delete snapshots that nobody needs"),
     };
     found.holds(
@@ -714,14 +710,7 @@ fn of_pool(name: &str, pool: &PoolKnown, found: &mut Found) {
         Some(room) => {
             let message =
                 || format!("pool {name}: {}", pool.warning.as_deref().unwrap_or("little is left of it"));
-            let hint = || match pool.is_clustered {
-                true => String::from(TO_MAKE_ROOM),
-                false => format!(
-                    "{}; or delete snapshots that nobody needs (farside snapshot list shows what each would \
-                     free), or trim in the hosts",
-                    pool.grow
-                ),
-            };
+            let hint = || pool.to_make_room.clone();
             if room >= PoolRoom::NearlyFull {
                 found.holds(Kind::PoolNearlyFull, name, message(), hint());
             }

@@ -21,6 +21,8 @@ use super::kind::Kind;
 use super::last_good;
 use crate::convert;
 use crate::peers;
+use crate::pools::below;
+use crate::pools::cluster_room::TO_MAKE_ROOM;
 use crate::site::Site;
 use crate::state::EndedTransfer;
 
@@ -225,11 +227,20 @@ fn transfer(progress: &Progress) -> Option<TransferSeen> {
 }
 
 fn pool(pool: Pool, grow: String) -> PoolSeen {
+    // Where the file system below is the shorter one, a larger pool helps nobody.
+    let of_below = pool.file_system.map(|short| below::level(short, pool.used_bytes.unwrap_or_default()));
+    let is_short_below = of_below.is_some() && of_below >= pool.room;
     let known = (pool.state != PoolState::Opening).then_some(PoolKnown {
         room: pool.room,
         warning: pool.warning,
-        is_clustered: pool.engine == PoolEngine::Rbd,
-        grow,
+        to_make_room: match (pool.engine, is_short_below) {
+            (PoolEngine::Rbd, _) => String::from(TO_MAKE_ROOM),
+            (PoolEngine::Embedded, true) => String::from(below::TO_MAKE_ROOM),
+            (PoolEngine::Embedded, false) => format!(
+                "{grow}; or delete snapshots that nobody needs (farside snapshot list shows what each would free), or trim in \
+                 the hosts"
+            ),
+        },
         error: pool.error,
         advice: pool.advice,
     });

@@ -1,6 +1,7 @@
 //! `farside mirror check`: whether replicas are as near as they should be, for cron and health checks. Pure.
 
 use farside_api::{ErrorBody, ErrorCode, Mirror, MirrorState, MirrorStopped, Role, SourceHeard};
+use serde::Serialize;
 
 use super::group::split::splits;
 use crate::quantities::{duration, parse_duration};
@@ -12,9 +13,31 @@ const LATE_LEAST: f64 = 300.0;
 /// Without an interval: a day, and two hours for an update at night that takes longer.
 const LATE_WITHOUT_INTERVAL: f64 = 26.0 * 3600.0;
 
-/// One line of what is wrong, or `Ok` with one that says how late the latest is. Where all that is wrong is a name, that is another
-/// failure: whoever watches must not take a slip in his crontab for a late replica.
-pub(super) fn judged(mirrors: &[Mirror], asked: &[String], most: Option<f64>) -> Result<String, ErrorBody> {
+/// What is not as it should be with one volume, or with volumes that belong together.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub(super) struct Problem {
+    /// `POOL/VOL`, or the group.
+    pub(super) name: String,
+    /// What is wrong, a whole sentence.
+    pub(super) message: String,
+}
+
+impl Problem {
+    fn new(name: &str, message: String) -> Problem {
+        Problem { name: name.to_owned(), message }
+    }
+}
+
+/// That something is wrong: the one line, with its code, and what it was made of.
+#[derive(Debug)]
+pub(super) struct Wrong {
+    pub(super) error: ErrorBody,
+    pub(super) problems: Vec<Problem>,
+}
+
+/// What is wrong, or `Ok` with one line that says how late the latest is. Where all that is wrong is a name, that is another failure:
+/// whoever watches must not take a slip in his crontab for a late replica.
+pub(super) fn judged(mirrors: &[Mirror], asked: &[String], most: Option<f64>) -> Result<String, Wrong> {
     let of_volume = |name: &String| mirrors.iter().filter(|m| m.name == *name).collect::<Vec<_>>();
     let mut names: Vec<String> =
         if asked.is_empty() { mirrors.iter().map(|m| m.name.clone()).collect() } else { asked.to_vec() };
@@ -23,7 +46,7 @@ pub(super) fn judged(mirrors: &[Mirror], asked: &[String], most: Option<f64>) ->
     let (mut wrong, mut unknown) = (Vec::new(), Vec::new());
     // Each of its volumes may be near: together they are of no use.
     let split = splits(mirrors).into_iter().filter(|split| names.iter().any(|name| split.has(name)));
-    wrong.extend(split.map(|split| split.said()));
+    wrong.extend(split.map(|split| Problem::new(&split.group, split.said())));
     let mut latest: Option<(f64, String)> = None;
     let mut heard: Option<(f64, String)> = None;
     // What stands in the way of those that are near enough.
@@ -32,14 +55,13 @@ pub(super) fn judged(mirrors: &[Mirror], asked: &[String], most: Option<f64>) ->
     for name in names {
         let rows = of_volume(&name);
         if rows.is_empty() {
-            unknown.push(format!("{name} is in no mirror"));
+            unknown.push(Problem::new(&name, format!("{name} is in no mirror")));
             continue;
         }
         if let Some(row) = rows.iter().find(|m| m.overtaken.is_some()) {
-            wrong.push(format!(
-                "{name} is overtaken: {} was broken off, and hosts may write there",
-                row.destination
-            ));
+            let message =
+                format!("{name} is overtaken: {} was broken off, and hosts may write there", row.destination);
+            wrong.push(Problem::new(&name, message));
         }
         // After a failover the broken mirror stays as a record; what counts is whether the volume is followed since.
         let is_followed = rows
@@ -48,18 +70,17 @@ pub(super) fn judged(mirrors: &[Mirror], asked: &[String], most: Option<f64>) ->
         sources += usize::from(is_followed);
         for row in rows.iter().filter(|m| m.role == Role::Source) {
             if let Some(why) = is_cut_off(row) {
-                wrong.push(format!("{} of {name} gets nothing any more: {why}", row.destination));
+                let message = format!("{} of {name} gets nothing any more: {why}", row.destination);
+                wrong.push(Problem::new(&name, message));
                 continue;
             }
             let Some(lag) = row.lag_seconds else { continue };
             if let Some(most) = most.filter(|most| lag > *most) {
                 let because = row.why.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
-                wrong.push(format!(
-                    "{} of {name} is {} behind, more than {}{because}",
-                    row.destination,
-                    duration(lag),
-                    duration(most)
-                ));
+                let (lag, most) = (duration(lag), duration(most));
+                let message =
+                    format!("{} of {name} is {lag} behind, more than {most}{because}", row.destination);
+                wrong.push(Problem::new(&name, message));
             }
             if heard.as_ref().is_none_or(|(most, _)| lag > *most) {
                 heard = Some((lag, row.destination.clone()));
@@ -79,7 +100,7 @@ pub(super) fn judged(mirrors: &[Mirror], asked: &[String], most: Option<f64>) ->
             }
             judged += 1;
             match late(row, most) {
-                Err(problem) => wrong.push(format!("{name} {problem}")),
+                Err(problem) => wrong.push(Problem::new(&name, format!("{name} {problem}"))),
                 Ok(lag) => {
                     yet.extend(row.why.as_ref().map(|why| format!("{name}: {why}")));
                     if latest.as_ref().is_none_or(|(most, _)| lag > *most) {
@@ -90,13 +111,15 @@ pub(super) fn judged(mirrors: &[Mirror], asked: &[String], most: Option<f64>) ->
         }
     }
     let code = if wrong.is_empty() { ErrorCode::NotFound } else { ErrorCode::Failed };
-    let all_wrong: Vec<String> = wrong.into_iter().chain(unknown).collect();
-    if !all_wrong.is_empty() {
-        let error = ErrorBody::new(code, all_wrong.join("; "));
-        return Err(match code {
+    let problems: Vec<Problem> = wrong.into_iter().chain(unknown).collect();
+    if !problems.is_empty() {
+        let line: Vec<&str> = problems.iter().map(|problem| problem.message.as_str()).collect();
+        let error = ErrorBody::new(code, line.join("; "));
+        let error = match code {
             ErrorCode::NotFound => error.hint("farside mirror status shows what is there"),
             _ => error,
-        });
+        };
+        return Err(Wrong { error, problems });
     }
     match latest {
         Some((lag, name)) => Ok(format!(
@@ -118,7 +141,10 @@ pub(super) fn judged(mirrors: &[Mirror], asked: &[String], most: Option<f64>) ->
             "nothing here is late; of {asleep} broken off here the other site has ended the mirror: farside mirror status says what can be \
              done"
         )),
-        None => Err(ErrorBody::new(ErrorCode::Failed, "nothing here is mirrored")),
+        None => Err(Wrong {
+            error: ErrorBody::new(ErrorCode::Failed, "nothing here is mirrored"),
+            problems: Vec::new(),
+        }),
     }
 }
 
@@ -208,7 +234,7 @@ mod tests {
     }
 
     fn check(mirrors: &[Mirror]) -> Result<String, String> {
-        judged(mirrors, &[], None).map_err(|error| error.message)
+        judged(mirrors, &[], None).map_err(|wrong| wrong.error.message)
     }
 
     #[test]
@@ -259,9 +285,12 @@ mod tests {
     #[test]
     fn a_name_that_is_in_no_mirror_is_not_found_and_hides_nothing() {
         let asked = ["q/x".to_owned(), "q/a".to_owned()];
-        let unknown = judged(&[mirror("q/a", json!({}))], &asked, None).unwrap_err();
+        let unknown = judged(&[mirror("q/a", json!({}))], &asked, None).unwrap_err().error;
         assert_eq!((unknown.code, unknown.message.as_str()), (ErrorCode::NotFound, "q/x is in no mirror"));
-        let late = judged(&[mirror("q/a", json!({ "state": "quiesced" }))], &asked, None).unwrap_err();
+        let wrong = judged(&[mirror("q/a", json!({ "state": "quiesced" }))], &asked, None).unwrap_err();
+        let named: Vec<&str> = wrong.problems.iter().map(|problem| problem.name.as_str()).collect();
+        assert_eq!(named, ["q/a", "q/x"]);
+        let late = wrong.error;
         assert_eq!(late.code, ErrorCode::Failed);
         assert!(late.message.contains("q/a is quiesced") && late.message.ends_with("; q/x is in no mirror"));
     }
@@ -292,7 +321,7 @@ mod tests {
         let back =
             mirror("q/a", json!({ "role": "source", "destination": "north:tank/v", "lag_seconds": 1.0 }));
         let all = [turned, back, mirror("q/b", json!({ "group": "shop" })), mirror("q/c", json!({}))];
-        let said = judged(&all, &[], None).unwrap_err();
+        let said = judged(&all, &[], None).unwrap_err().error;
         assert_eq!(said.code, ErrorCode::Failed);
         assert!(said.message.contains("group shop is split"), "{}", said.message);
         assert!(judged(&all, &["q/a".into()], None).is_err() && judged(&all, &["q/b".into()], None).is_err());

@@ -274,8 +274,7 @@ fn pools_are_nearly_full_full_or_ill() {
             warning: Some("97 % of it are taken".into()),
             error: error.map(str::to_owned),
             advice: None,
-            is_clustered: false,
-            grow: "farside pool grow tank --size SIZE".into(),
+            to_make_room: "farside pool grow tank --size SIZE".into(),
         };
         let pools = vec![PoolSeen { name: "tank".into(), known: Some(known) }];
         kinds(Conditions::default().look(Duration::ZERO, &Seen { pools, ..Seen::default() }, &LIMITS))
@@ -297,8 +296,7 @@ fn what_helps_a_pool_of_ceph_is_no_growth_of_its_own() {
         warning: Some("0.0 GiB are left".into()),
         error: None,
         advice: None,
-        is_clustered: true,
-        grow: "farside pool grow ceph --size SIZE".into(),
+        to_make_room: crate::pools::cluster_room::TO_MAKE_ROOM.into(),
     };
     let seen = Seen {
         pools: vec![PoolSeen { name: "ceph".into(), known: Some(known) }],

@@ -1,0 +1,59 @@
+//! The file system below a pool's file, where it is shorter than the pool: it is full first, so its level counts too. Pure.
+
+use farside_api::{PoolFileSystem, PoolRoom};
+
+/// Of what the pool has and can still get: at this part of it, one in so many, it is nearly full.
+const NEARLY_FULL_PART: u64 = 20;
+/// And at this one it is filling. Both are those of a pool's own room.
+const FILLING_PART: u64 = 5;
+
+/// How much is left for the pool, by its file system alone. Never [`PoolRoom::Full`]: what is freed within the file is used again, so
+/// only the pool can tell whether nothing goes any more.
+pub(crate) fn level(below: PoolFileSystem, used_bytes: u64) -> PoolRoom {
+    let all = used_bytes.saturating_add(below.free_bytes);
+    let is_within = |part: u64| below.free_bytes <= all / part;
+    if is_within(NEARLY_FULL_PART) {
+        PoolRoom::NearlyFull
+    } else if is_within(FILLING_PART) {
+        PoolRoom::Filling
+    } else {
+        PoolRoom::Enough
+    }
+}
+
+/// What it means, and what to do.
+pub(super) fn warning(below: PoolFileSystem, path: &str) -> String {
+    let size = |bytes: u64| match bytes >= 1 << 30 {
+        true => format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30)),
+        false => format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20)),
+    };
+    format!(
+        "the file system of {path} has {} left, less than the pool may still take of it ({}). When it is full, hosts are told that \
+         there is no space. What was flushed is safe. What to do: {TO_MAKE_ROOM}",
+        size(below.free_bytes),
+        size(below.may_take_bytes),
+    )
+}
+
+/// What makes room for such a pool.
+pub(crate) const TO_MAKE_ROOM: &str = "remove other files from the file system of the pool's file, or make that file system larger; or delete \
+                                       snapshots or volumes: the pool uses their space again";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_system_fills_at_the_levels_of_a_pool() {
+        const GIB: u64 = 1 << 30;
+        let of = |used, free_bytes| level(PoolFileSystem { free_bytes, may_take_bytes: 1 << 40 }, used * GIB);
+        assert_eq!(of(0, 10 * GIB), PoolRoom::Enough);
+        assert_eq!(of(79, 21 * GIB), PoolRoom::Enough);
+        assert_eq!(of(80, 20 * GIB), PoolRoom::Filling);
+        assert_eq!(of(95, 5 * GIB), PoolRoom::NearlyFull);
+        assert_eq!(of(95, 0), PoolRoom::NearlyFull, "whether anything goes, the pool says");
+        let below = PoolFileSystem { free_bytes: GIB, may_take_bytes: 9 * GIB };
+        let said = warning(below, "/srv/p.pool");
+        assert!(said.contains("/srv/p.pool has 1.0 GiB left") && said.contains("What to do"), "{said}");
+    }
+}
