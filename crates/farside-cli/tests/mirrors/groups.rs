@@ -189,6 +189,7 @@ fn what_a_group_sets_aside_has_one_name_and_is_gone_back_to() {
         }
     }
 
+    write(b, "q", 8);
     // It follows again as a group: a host that still writes is found before the first of them is changed.
     let host = b.nbd("q/log");
     let said = b.fails(4, "mirror resync --group shop --yes");
@@ -200,6 +201,16 @@ fn what_a_group_sets_aside_has_one_name_and_is_gone_back_to() {
     assert_eq!(plan.as_array().unwrap().len(), 2, "{plan}");
     let said = b.ok("mirror resync --group shop --yes");
     assert!(said.contains("q/data, q/log show one moment since"), "{said}");
+    // What both had of hosts has one name, wherever it is told, and is gone back to by it.
+    let aside = kept(&said, "q/data").to_owned();
+    assert_eq!(aside, kept(&said, "q/log"), "{said}");
+    for volume in VOLUMES {
+        let history = b.json(&format!("mirror history q/{volume}"));
+        let resync = history.as_array().unwrap().iter().find(|record| record["kind"] == "resync").unwrap();
+        assert_eq!(resync["set_aside"], serde_json::json!([aside]), "{resync}");
+        assert!(b.ok(&format!("mirror log q/{volume}")).contains(&aside));
+        assert_eq!(b.nbd(&format!("q/{volume}@{aside}")).read_all()[0], 8);
+    }
     eventually("both follow", || stamps(b, "q") == [3, 3]);
     eventually("as of one moment", || moment(b, "q/data") == moment(b, "q/log"));
     let again = b.ok("mirror resync --group shop --yes");

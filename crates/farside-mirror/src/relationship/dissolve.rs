@@ -59,6 +59,7 @@ impl Driver {
             }
         };
         self.went_back = None;
+        self.set_aside_at = None;
         self.relationship.broken_off_at = Some(self.parts.clock.now());
         self.relationship.resync_pending = false;
         self.relationship.told = false;

@@ -1,5 +1,7 @@
 //! What a transfer has left, once it has ended: its record, what is shown now, and what was set aside.
 
+use farside_engine::SnapshotOwner;
+use farside_transfer::bases::{RESCUE, RESCUE_OF_SOURCE};
 use farside_transfer::destination::{NoRoom, Outcome};
 use farside_transfer::quiet::is_worth_a_line;
 use farside_transfer::report::{TransferReport, TransferResult};
@@ -257,6 +259,10 @@ impl Driver {
         self.went_back = self.went_back.take().filter(|(uuid, _)| self.rescues.contains(uuid));
         // Also one that the update went on upon, and that lies on the main line below it: its source has it no more.
         for (uuid, snapshot) in now.into_iter().filter(|(uuid, _)| !before.contains(uuid)) {
+            let snapshot = match report.kind {
+                TransferKind::Resync => self.named_with_group(uuid, snapshot).await,
+                TransferKind::Initialize | TransferKind::Update => snapshot,
+            };
             let Relationship { source, destination, .. } = &self.relationship;
             if report.kind == TransferKind::Update {
                 tracing::warn!(
@@ -274,7 +280,35 @@ impl Driver {
             set_aside.push(snapshot.clone());
             self.log(LogEvent::Rescue { snapshot }, Some(report.kind), Some(report.id)).await;
         }
+        let has_shown = report.result == TransferResult::Ok || report.snapshots > 0;
+        if report.kind == TransferKind::Resync && has_shown {
+            self.set_aside_at = None;
+        }
         set_aside
+    }
+
+    /// What a resync has set aside gets the name that it has in the other members of the group which were resynced with this one.
+    /// Without it nothing is lost: it keeps the one that it has.
+    async fn named_with_group(&self, uuid: Uuid, name: String) -> String {
+        let Some(moment) = self.set_aside_at else { return name };
+        let stem = if rescues::is_of_source(&name) { RESCUE_OF_SOURCE } else { RESCUE };
+        if name == format!("{stem}-{moment}") {
+            return name;
+        }
+        let (engine, volume) = (self.parts.engine.clone(), self.relationship.destination.clone());
+        let named = move || {
+            Ok::<_, MirrorError>(engine.hand_over(&volume, uuid, SnapshotOwner::Person, stem, Some(moment))?)
+        };
+        match blocking(named).await {
+            Ok(named) => named.name,
+            Err(error) => {
+                tracing::warn!(
+                    volume = %self.relationship.destination, rescue = name, "what the resync set aside keeps a name of its own, \
+                     another than in the rest of its group: {error}"
+                );
+                name
+            }
+        }
     }
 
     /// Deletes rescues that are too many, and answers which. Who breaks a mirror off does not wait for a pool that is slow: then only the
