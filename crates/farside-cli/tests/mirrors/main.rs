@@ -11,6 +11,7 @@ mod outages;
 mod overtaken;
 mod paths;
 mod points;
+mod resyncs;
 mod role_changes;
 #[path = "../support/mod.rs"]
 mod support;

@@ -358,6 +358,11 @@ impl Driver {
                 self.publish();
                 let _ = done.send(result);
             }
+            Command::NotResynced { why, done } => {
+                self.not_resynced(why).await;
+                self.publish();
+                let _ = done.send(Ok(()));
+            }
             Command::Moved { done } => {
                 if self.state.work == Work::BrokenOff {
                     // Says also where hosts go on from.

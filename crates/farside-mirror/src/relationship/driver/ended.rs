@@ -71,9 +71,22 @@ impl Driver {
                     Work::Queued(kind) | Work::Running { kind, .. } => Some(kind),
                     Work::Idle | Work::BrokenOff => None,
                 };
-                self.log(LogEvent::Abort { reason: error.to_string() }, kind, None).await;
-                self.why = Some(error.to_string());
-                self.session_why = self.why.clone().filter(|_| matches!(error, MirrorError::NoSession(_)));
+                let is_session = matches!(error, MirrorError::NoSession(_));
+                if kind == Some(TransferKind::Resync) && !self.waiting.is_empty() {
+                    // Somebody has asked for it, and may have gone since. What the schedule tries again is not told each time.
+                    let Relationship { destination, .. } = &self.relationship;
+                    let why = format!(
+                        "the resync waited and did not begin: {error}. {destination} is a read-only replica again, and shows what it \
+                         showed. To try again: farside mirror update {destination}; to have it as it was: farside mirror break {destination}"
+                    );
+                    self.note_unbegun(TransferKind::Resync, &why).await;
+                    // It does not begin by itself once there is a session.
+                    (self.why, self.session_why) = (Some(why), None);
+                } else {
+                    self.log(LogEvent::Abort { reason: error.to_string() }, kind, None).await;
+                    self.why = Some(error.to_string());
+                    self.session_why = self.why.clone().filter(|_| is_session);
+                }
                 self.has_failed = true;
                 self.losses = 0;
                 if error.is_forbidden() {
@@ -193,6 +206,26 @@ impl Driver {
                 );
             }
         }
+    }
+
+    /// A resync that a person asked for has not come to the point where this driver is told of it.
+    pub(super) async fn not_resynced(&mut self, why: String) {
+        self.note_unbegun(TransferKind::Resync, &why).await;
+        // What goes on meanwhile has reasons of its own.
+        if self.is_probed && matches!(self.state.work, Work::Idle | Work::BrokenOff) {
+            (self.why, self.session_why) = (Some(why), None);
+        }
+    }
+
+    /// History and log of a transfer that was asked for and has not begun.
+    async fn note_unbegun(&self, kind: TransferKind, why: &str) {
+        let id = self.new_id();
+        let begun = TransferReport::begun(id, kind, self.parts.clock.now());
+        let report = TransferReport { reason: Some(why.to_owned()), ..begun };
+        if let Err(error) = self.parts.store.append_history(self.relationship.id, &report).await {
+            tracing::error!(relationship = %self.relationship.id, "one entry of mirror history could not be saved: {error}");
+        }
+        self.log(LogEvent::Abort { reason: why.to_owned() }, Some(kind), Some(id)).await;
     }
 
     /// Looks at what a transfer has left, and keeps its record.
