@@ -83,6 +83,8 @@ pub(crate) struct RollbackFacts<'a> {
     pub(crate) broken_off: &'a [String],
     /// Why hosts may not write to it, if it is fenced.
     pub(crate) fence: Option<&'a str>,
+    /// The group that its mirror is in with others.
+    pub(crate) group: Option<&'a str>,
 }
 
 pub(crate) fn rollback(facts: &RollbackFacts<'_>) -> Plan {
@@ -114,6 +116,13 @@ pub(crate) fn rollback(facts: &RollbackFacts<'_>) -> Plan {
             .iter()
             .map(|by| format!("{by} stays as it is: it was broken off from {volume}, and follows nothing")),
     );
+    // Whoever goes back with all of them finds the command's name in it.
+    plan.would.extend(facts.group.map(|group| {
+        format!(
+            "the other volumes of group {group} stay where they are: unless they show that moment too, the group shows no moment in common \
+             then; farside snapshot rollback --group {group} --at {snapshot} takes all of them to it, if all have it"
+        )
+    }));
     match (facts.changed_bytes, facts.unsaved_bytes, facts.newest) {
         (Some(0), ..) => {}
         (changed, Some(0), Some(newest)) => {

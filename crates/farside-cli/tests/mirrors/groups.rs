@@ -114,6 +114,15 @@ fn a_group_is_updated_tried_and_taken_over_as_of_one_moment() {
     b.ok("snapshot create q/data@before q/log@before");
     write(b, "q", 9);
     assert!(b.fails(4, "snapshot rollback --group shop --at never --yes").contains("never"));
+    // One of them alone: that the others stay is said before and after.
+    let left = "the other volumes of group shop";
+    let plan = b.ok("snapshot rollback q/data@before --plan");
+    assert!(plan.contains(left) && plan.contains("farside snapshot rollback --group shop --at before"), "{plan}");
+    let said = b.ok("snapshot rollback q/data@before --yes");
+    assert!(said.contains(left) && said.contains("farside snapshot rollback --group shop --at before"), "{said}");
+    assert_eq!(stamps(b, "q"), [2, 9]);
+    let together = b.ok("snapshot rollback --group shop --at before --plan");
+    assert!(!together.contains(left), "{together}");
     b.ok("snapshot rollback --group shop --at before --yes");
     assert_eq!(stamps(b, "q"), [2, 2]);
     pair.b.stop();

@@ -702,7 +702,15 @@ async fn plan_rollback(
         followed_by: &site.mirrors.followed_by(volume),
         broken_off: &site.mirrors.broken_off_from(volume),
         fence: site.exports.fenced(volume).as_deref(),
+        group: group_with_others(site, volume).as_deref(),
     }))
+}
+
+/// The group that the mirror of a volume is in, if there are others in it.
+fn group_with_others(site: &Site, volume: &VolumeName) -> Option<String> {
+    let all: Vec<_> = site.mirrors.statuses().into_iter().map(|status| status.relationship).collect();
+    let own = all.iter().find(|r| r.destination == *volume && r.group.is_some())?;
+    all.iter().any(|r| r.id != own.id && r.group == own.group).then(|| own.group.clone())?
 }
 
 #[derive(Debug, Deserialize, IntoParams)]

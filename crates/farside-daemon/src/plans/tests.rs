@@ -44,6 +44,7 @@ fn rollback_facts<'a>(volume: &'a VolumeName, by: &'a [String]) -> RollbackFacts
         followed_by: by,
         broken_off: &[],
         fence: None,
+        group: None,
     }
 }
 
@@ -90,6 +91,12 @@ fn a_rollback_loses_nothing() {
          lost: Some(0) Some(0) Some(0.0)
          kept: a side branch p/db@rescue-TIME (its name is printed when it is done); it opens read-only over NBD under that name, and farside snapshot rollback goes back to it
          kept: Some(3) Some(12288) Some(90.0)",
+    );
+    let of_group = rollback(&RollbackFacts { group: Some("shop"), ..rollback_facts(&volume, &[]) });
+    assert_eq!(
+        of_group.would[1],
+        "the other volumes of group shop stay where they are: unless they show that moment too, the group shows no moment in common \
+         then; farside snapshot rollback --group shop --at monday takes all of them to it, if all have it"
     );
     let same = RollbackFacts { changed_bytes: Some(0), ..rollback_facts(&volume, &[]) };
     assert_eq!(rollback(&same).kept_as, None);
