@@ -9,6 +9,7 @@ use reqwest::Method;
 
 use super::context::Context;
 use super::mirror::group;
+use super::mirror::side_branches::{gone_since, side_branches};
 use crate::arguments::names::{SnapshotName, VolumeName};
 use crate::arguments::snapshot::Snapshot as Verb;
 use crate::confirm::{DestructiveRequest, Impact, carry_out, carry_out_if_lost};
@@ -70,20 +71,18 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
         Verb::Rollback { name: None, .. } => {}
         Verb::Rollback { name: Some(name), destructive, .. } => {
             let path = path_to(&name, "rollback");
-            let request = DestructiveRequest {
-                method: Method::POST,
-                path: &path,
-                body: None::<&()>,
-                impact: Impact::Service,
-            };
+            let before = side_branches(&context, &name.volume).await;
+            // What it sets aside may push an old one out.
+            let impact = if before.is_empty() { Impact::Service } else { Impact::AsPlanned };
+            let request =
+                DestructiveRequest { method: Method::POST, path: &path, body: None::<&()>, impact };
             if let Some(done) =
                 carry_out::<Rollback>(&context.client, request, destructive, context.json).await?
             {
                 let left = left_of_group(&context, &name).await;
-                if context.json {
-                    left.lines().for_each(|line| eprintln!("farside: {line}"));
-                }
-                context.show(&done, |done| rolled_back(done) + &left);
+                let more = gone_since(&context, &name.volume, &before).await + &left;
+                context.aside(&more);
+                context.show(&done, |done| rolled_back(done) + &more);
             }
         }
         Verb::Diff { from, to } => diff(&context, &from, &to).await?,

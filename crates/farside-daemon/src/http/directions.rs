@@ -72,6 +72,7 @@ async fn break_off(
         }
     };
     if planned.plan {
+        let at_uuid = at.as_ref().map(|at| at.uuid);
         let at = match &at {
             None => None,
             Some(at) => {
@@ -95,6 +96,11 @@ async fn break_off(
             let after_seconds = (lag_seconds - silent_seconds).max(0.0);
             Some(Heard { peer: &peer.record.name, at: convert::time(heard_at), after_seconds })
         });
+        // What cannot be asked now names none: nobody who takes over waits for that.
+        let lets_go = match (&at_uuid, site.mirrors.destination(&name.pool)) {
+            (Some(at), Ok(destination)) => destination.plan_break_lets_go(&name, *at).await.unwrap_or_default(),
+            _ => Vec::new(),
+        };
         // What waits for its turn or a session has brought nothing.
         let running = status.progress.as_ref().filter(|progress| progress.phase != Phase::Waiting);
         let refusing = site.takes_no_changes(&name.pool).await?;
@@ -115,6 +121,7 @@ async fn break_off(
             readers: site.exports.connections_to(&name).readers,
             group: before.group.as_deref(),
             hosts_refused: hosts_refused.as_deref(),
+            lets_go: &lets_go,
         };
         return Ok(Outcome::Plan(Plan { refused, ..plans::break_off(&facts) }));
     }

@@ -367,6 +367,7 @@ impl Driver {
                 if self.state.work == Work::BrokenOff {
                     // Says also where hosts go on from.
                     self.probe().await;
+                    self.log_thinned().await;
                 }
                 self.publish();
                 let _ = done.send(Ok(()));

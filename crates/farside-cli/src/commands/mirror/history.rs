@@ -32,11 +32,18 @@ pub(super) fn text(records: &[TransferRecord], of_all: bool) -> String {
             size(wire),
             or_dash(reduction(changed_and_here(r).0, wire), |x| x),
             or_dash(r.incremental.clone(), |s| s),
-            r.reason.clone().unwrap_or_default(),
+            remarks(r),
         ];
         [time(r.started_at)].into_iter().chain(of).chain(figures).collect()
     });
     table(&columns, rows.collect(), "no transfers yet")
+}
+
+/// Why it ended as it did, and what became of side branches.
+fn remarks(record: &TransferRecord) -> String {
+    let set_aside = record.set_aside.iter().map(|name| format!("set aside as {name}"));
+    let let_go = record.let_go.iter().map(|name| format!("the old side branch {name} was deleted"));
+    record.reason.iter().cloned().chain(set_aside).chain(let_go).collect::<Vec<_>>().join("; ")
 }
 
 /// Which replica a transfer was for.
@@ -62,6 +69,16 @@ pub(super) fn record(volume: Option<&str>) -> TransferRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_became_of_side_branches_is_said() {
+        let mut resync = record(Some("q/db"));
+        resync.set_aside = vec!["rescue-2".into()];
+        resync.let_go = vec!["rescue-1".into()];
+        assert_eq!(remarks(&resync), "set aside as rescue-2; the old side branch rescue-1 was deleted");
+        resync.reason = Some("the link went away".into());
+        assert!(remarks(&resync).starts_with("the link went away; set aside as rescue-2"));
+    }
 
     #[test]
     fn of_all_mirrors_each_line_says_whose_it_is() {
