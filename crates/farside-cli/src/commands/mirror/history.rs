@@ -15,6 +15,7 @@ pub(super) fn text(records: &[TransferRecord], of_all: bool) -> String {
         Column::Left("result"),
         Column::Right("time"),
         Column::Right("changed"),
+        Column::Right("emptied"),
         Column::Right("wire"),
         Column::Right("reduction"),
         Column::Left("snapshot"),
@@ -29,6 +30,8 @@ pub(super) fn text(records: &[TransferRecord], of_all: bool) -> String {
             name_of(&r.result),
             duration(r.duration_seconds),
             size(changed_and_here(r).0),
+            // Nothing travels for it, and it may be all that there was.
+            or_dash(Some(r.deallocated_bytes).filter(|bytes| *bytes > 0), size),
             size(wire),
             or_dash(reduction(changed_and_here(r).0, wire), |x| x),
             or_dash(r.incremental.clone(), |s| s),
@@ -69,6 +72,15 @@ pub(super) fn record(volume: Option<&str>) -> TransferRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_became_empty_is_said_though_nothing_travelled_for_it() {
+        let mut emptied = record(Some("q/db"));
+        assert!(!text(&[emptied.clone()], false).contains("1.0 MiB"));
+        emptied.deallocated_bytes = 1 << 20;
+        let text = text(&[emptied], false);
+        assert!(text.contains("CHANGED  EMPTIED") && text.contains(" 1.0 MiB "), "{text}");
+    }
 
     #[test]
     fn what_became_of_side_branches_is_said() {
