@@ -5,10 +5,10 @@ use rand::rngs::StdRng;
 use rand::{RngCore, SeedableRng};
 use serde_json::Value;
 
-const VOLUMES: [&str; 2] = ["data", "log"];
+pub const VOLUMES: [&str; 2] = ["data", "log"];
 
 /// Mirrors of two volumes in the group `shop`, each with a first copy.
-fn grouped(pair: &Pair, schedule: &str) {
+pub fn grouped(pair: &Pair, schedule: &str) {
     let (a, b) = (&pair.a, &pair.b);
     for volume in VOLUMES {
         a.ok(&format!("volume create p/{volume} --size 4M"));
@@ -22,14 +22,14 @@ fn grouped(pair: &Pair, schedule: &str) {
 }
 
 /// The log is always written before the data, so no moment has data without its log.
-fn write(site: &Site, pool: &str, stamp: u8) {
+pub fn write(site: &Site, pool: &str, stamp: u8) {
     for volume in ["log", "data"] {
         let mut host = site.nbd(&format!("{pool}/{volume}"));
         host.write(0, &[stamp; 4096]).and_then(|()| host.flush()).unwrap();
     }
 }
 
-fn stamps(site: &Site, pool: &str) -> [u8; 2] {
+pub fn stamps(site: &Site, pool: &str) -> [u8; 2] {
     VOLUMES.map(|volume| site.nbd(&format!("{pool}/{volume}")).read_all()[0])
 }
 
@@ -117,9 +117,15 @@ fn a_group_is_updated_tried_and_taken_over_as_of_one_moment() {
     // One of them alone: that the others stay is said before and after.
     let left = "the other volumes of group shop";
     let plan = b.ok("snapshot rollback q/data@before --plan");
-    assert!(plan.contains(left) && plan.contains("farside snapshot rollback --group shop --at before"), "{plan}");
+    assert!(
+        plan.contains(left) && plan.contains("farside snapshot rollback --group shop --at before"),
+        "{plan}"
+    );
     let said = b.ok("snapshot rollback q/data@before --yes");
-    assert!(said.contains(left) && said.contains("farside snapshot rollback --group shop --at before"), "{said}");
+    assert!(
+        said.contains(left) && said.contains("farside snapshot rollback --group shop --at before"),
+        "{said}"
+    );
     assert_eq!(stamps(b, "q"), [2, 9]);
     let together = b.ok("snapshot rollback --group shop --at before --plan");
     assert!(!together.contains(left), "{together}");

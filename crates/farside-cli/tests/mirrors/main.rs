@@ -13,6 +13,7 @@ mod paths;
 mod points;
 mod resyncs;
 mod role_changes;
+mod split_groups;
 #[path = "../support/mod.rs"]
 mod support;
 mod three_sites;
