@@ -83,6 +83,10 @@ pub(crate) struct RollbackFacts<'a> {
     pub(crate) broken_off: &'a [String],
     /// Why hosts may not write to it, if it is fenced.
     pub(crate) fence: Option<&'a str>,
+    /// The group that its mirror is in with others.
+    pub(crate) group: Option<&'a str>,
+    /// Old side branches of the volume that go for the new one.
+    pub(crate) lets_go: &'a [String],
 }
 
 pub(crate) fn rollback(facts: &RollbackFacts<'_>) -> Plan {
@@ -114,6 +118,13 @@ pub(crate) fn rollback(facts: &RollbackFacts<'_>) -> Plan {
             .iter()
             .map(|by| format!("{by} stays as it is: it was broken off from {volume}, and follows nothing")),
     );
+    // Whoever goes back with all of them finds the command's name in it.
+    plan.would.extend(facts.group.map(|group| {
+        format!(
+            "the other volumes of group {group} stay where they are: unless they show that moment too, the group shows no moment in common \
+             then; farside snapshot rollback --group {group} --at {snapshot} takes all of them to it, if all have it"
+        )
+    }));
     match (facts.changed_bytes, facts.unsaved_bytes, facts.newest) {
         (Some(0), ..) => {}
         (changed, Some(0), Some(newest)) => {
@@ -121,7 +132,18 @@ pub(crate) fn rollback(facts: &RollbackFacts<'_>) -> Plan {
         }
         (changed, ..) => keep(&mut plan, rescue(volume), changed, Some(facts.age_seconds)),
     }
+    for old in facts.lets_go {
+        lose(&mut plan, old_side_branch(volume, old), None, None);
+    }
     plan
+}
+
+/// One that goes for a new one.
+fn old_side_branch(volume: &VolumeName, old: &str) -> String {
+    format!(
+        "the old side branch {volume}@{old}: a volume keeps its newest, and the first of each of as many days (replicas.rescues). \
+         To keep it: farside snapshot hold {volume}@{old}"
+    )
 }
 
 /// `snapshot delete`. `frees_bytes` is what comes back in the pool, at most.
@@ -346,6 +368,8 @@ pub(crate) struct BreakFacts<'a> {
     pub(crate) group: Option<&'a str>,
     /// Why the pool accepts no writes of hosts now.
     pub(crate) hosts_refused: Option<&'a str>,
+    /// Old side branches of the volume that go for what is set aside.
+    pub(crate) lets_go: &'a [String],
 }
 
 /// A site that is away was last heard.
@@ -451,6 +475,8 @@ pub(crate) fn break_off(facts: &BreakFacts<'_>) -> Plan {
             roughly(*after_seconds)
         ));
     }
+    // First: the figures are those of what comes after.
+    plan.lost.splice(0..0, facts.lets_go.iter().map(|old| old_side_branch(volume, old)));
     if let (Some(at), Some((current, age))) = (at, current)
         && at.newer_bytes != Some(0)
     {
@@ -559,11 +585,7 @@ pub(crate) fn resync(facts: &ResyncFacts<'_>) -> Plan {
         keep(&mut plan, newer, diverged_bytes, seconds);
     }
     for old in facts.lets_go {
-        let what = format!(
-            "the old side branch {volume}@{old}: a volume keeps its newest, and the first of each of as many days (replicas.rescues). \
-             To keep it: farside snapshot hold {volume}@{old}"
-        );
-        lose(&mut plan, what, None, None);
+        lose(&mut plan, old_side_branch(volume, old), None, None);
     }
     plan
 }

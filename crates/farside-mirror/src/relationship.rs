@@ -27,6 +27,7 @@ pub(crate) use command::{Parts, Replaced, Replacing, RoleChangeCommand};
 pub use common_base::Comparing;
 pub(crate) use common_base::{common_base, drop_probe};
 pub use dissolve::dissolve_in_pool;
+pub(crate) use dissolve::handed_over;
 pub use mirror::{Asked, Mirror};
 pub(crate) use role_change::already_a_replica;
 pub use status::{MirrorStatus, Published, SourceHeard, Stopped};

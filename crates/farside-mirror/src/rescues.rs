@@ -41,8 +41,13 @@ pub(crate) fn to_go(all: &[SnapshotInfo], most: usize) -> Vec<(Uuid, String)> {
     [by_source, by_hosts].into_iter().flat_map(|of_kind| to_go_of(of_kind, most)).collect()
 }
 
+/// Names of those that go as soon as somebody looks.
+pub fn due(all: &[SnapshotInfo], most: usize) -> Vec<String> {
+    to_go(all, most).into_iter().map(|(_, name)| name).collect()
+}
+
 /// Names of those that would go if one more was made now, which the source left behind or hosts wrote.
-pub(crate) fn would_go(all: &[SnapshotInfo], most: usize, by_source: bool, now: Timestamp) -> Vec<String> {
+pub fn would_go(all: &[SnapshotInfo], most: usize, by_source: bool, now: Timestamp) -> Vec<String> {
     let stem = if by_source { RESCUE_OF_SOURCE } else { RESCUE };
     let newest = SnapshotInfo {
         name: format!("{stem}-{now:.0}"),
@@ -55,7 +60,7 @@ pub(crate) fn would_go(all: &[SnapshotInfo], most: usize, by_source: bool, now: 
         sequence: u64::MAX,
     };
     let with_it: Vec<SnapshotInfo> = all.iter().cloned().chain([newest]).collect();
-    to_go(&with_it, most).into_iter().map(|(_, name)| name).collect()
+    due(&with_it, most)
 }
 
 fn to_go_of(mut free: Vec<&SnapshotInfo>, most: usize) -> Vec<(Uuid, String)> {

@@ -213,8 +213,8 @@ pub struct TransferReport {
 }
 
 impl TransferReport {
-    /// Of a transfer that begins at `started_at`.
-    pub(crate) fn begun(id: Uuid, kind: TransferKind, started_at: Timestamp) -> TransferReport {
+    /// Of a transfer that begins at `started_at`, or has not begun then.
+    pub fn begun(id: Uuid, kind: TransferKind, started_at: Timestamp) -> TransferReport {
         TransferReport {
             id,
             kind,

@@ -17,6 +17,13 @@ impl Context {
     pub(super) fn show<T: serde::Serialize>(&self, document: &T, text: impl FnOnce(&T) -> String) {
         if self.json { output::json(document) } else { output::print(&text(document)) }
     }
+
+    /// What the document has no place for, for people who read along where a program reads it.
+    pub(super) fn aside(&self, text: &str) {
+        if self.json {
+            text.lines().for_each(|line| eprintln!("farside: {line}"));
+        }
+    }
 }
 
 /// Why a command ended otherwise than done.

@@ -9,7 +9,7 @@ mod history;
 mod import;
 mod levels;
 mod outcomes;
-mod side_branches;
+pub(super) mod side_branches;
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub(super) use check::most_of as lag_at_most;
 
 use self::group::split::{splits, with_splits};
 use self::outcomes::{advice_after_resync, advice_after_swap, name_of, outcome};
-use self::side_branches::has_side_branches;
+use self::side_branches::{gone_since, has_side_branches, side_branches};
 use super::context::{Context, Failed};
 use super::present;
 use crate::arguments::destructive::Destructive;
@@ -215,6 +215,11 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
         Verb::Break { volume: Some(volume), at, destructive, .. } => {
             let at = at.map(|at| at.of(&volume)).transpose();
             let at = at.map_err(|why| ErrorBody::new(ErrorCode::WrongUsage, why))?;
+            // Only such a break sets something aside, and no other waits for the list.
+            let before = match at.is_some() && !destructive.plan {
+                true => side_branches(&context, &volume).await,
+                false => Vec::new(),
+            };
             let request = BreakMirror { at, set_aside_at: None };
             let request = DestructiveRequest {
                 method: Method::POST,
@@ -222,7 +227,13 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
                 body: Some(&request),
                 impact: Impact::Service,
             };
-            end(&context, request, destructive, answers::broken_off).await?;
+            let broken: Option<Mirror> =
+                carry_out(&context.client, request, destructive, context.json).await?;
+            if let Some(broken) = broken {
+                let gone = gone_since(&context, &volume, &before).await;
+                context.aside(&gone);
+                context.show(&broken, |m| answers::broken_off(m) + &gone);
+            }
         }
         Verb::Drill(arguments) => {
             return match arguments.volume.clone() {

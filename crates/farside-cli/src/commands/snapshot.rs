@@ -9,6 +9,7 @@ use reqwest::Method;
 
 use super::context::Context;
 use super::mirror::group;
+use super::mirror::side_branches::{gone_since, side_branches};
 use crate::arguments::names::{SnapshotName, VolumeName};
 use crate::arguments::snapshot::Snapshot as Verb;
 use crate::confirm::{DestructiveRequest, Impact, carry_out, carry_out_if_lost};
@@ -70,16 +71,18 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
         Verb::Rollback { name: None, .. } => {}
         Verb::Rollback { name: Some(name), destructive, .. } => {
             let path = path_to(&name, "rollback");
-            let request = DestructiveRequest {
-                method: Method::POST,
-                path: &path,
-                body: None::<&()>,
-                impact: Impact::Service,
-            };
+            let before = side_branches(&context, &name.volume).await;
+            // What it sets aside may push an old one out.
+            let impact = if before.is_empty() { Impact::Service } else { Impact::AsPlanned };
+            let request =
+                DestructiveRequest { method: Method::POST, path: &path, body: None::<&()>, impact };
             if let Some(done) =
                 carry_out::<Rollback>(&context.client, request, destructive, context.json).await?
             {
-                context.show(&done, rolled_back);
+                let left = left_of_group(&context, &name).await;
+                let more = gone_since(&context, &name.volume, &before).await + &left;
+                context.aside(&more);
+                context.show(&done, |done| rolled_back(done) + &more);
             }
         }
         Verb::Diff { from, to } => diff(&context, &from, &to).await?,
@@ -180,6 +183,24 @@ fn goes_all_the_same(snapshot: &Snapshot) -> String {
         _ => "it still rotates",
     };
     format!("{by}: farside snapshot hold {}@{} keeps it\n", snapshot.volume, snapshot.name)
+}
+
+/// That the others of a group stay where they are, a line. It is for advice: what cannot be asked is nothing.
+async fn left_of_group(context: &Context, back: &SnapshotName) -> String {
+    let all: Vec<Mirror> = context.client.get(&["mirrors"]).await.unwrap_or_default();
+    let volume = back.volume.to_string();
+    others_of_group(&all, &volume, &back.snapshot).unwrap_or_default()
+}
+
+fn others_of_group(all: &[Mirror], volume: &str, snapshot: &str) -> Option<String> {
+    let mut replicas = all.iter().filter(|m| m.role == Role::Destination);
+    let group = replicas.clone().find(|m| m.name == volume)?.group.as_ref()?;
+    replicas.any(|m| m.name != volume && m.group.as_ref() == Some(group)).then(|| {
+        format!(
+            "the other volumes of group {group} are where they were: unless they show that moment too, the group shows no moment in common \
+             now; farside snapshot rollback --group {group} --at {snapshot} takes all of them to it, if all have it\n"
+        )
+    })
 }
 
 fn rolled_back(done: &Rollback) -> String {

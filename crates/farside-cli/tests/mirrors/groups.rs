@@ -5,10 +5,10 @@ use rand::rngs::StdRng;
 use rand::{RngCore, SeedableRng};
 use serde_json::Value;
 
-const VOLUMES: [&str; 2] = ["data", "log"];
+pub const VOLUMES: [&str; 2] = ["data", "log"];
 
 /// Mirrors of two volumes in the group `shop`, each with a first copy.
-fn grouped(pair: &Pair, schedule: &str) {
+pub fn grouped(pair: &Pair, schedule: &str) {
     let (a, b) = (&pair.a, &pair.b);
     for volume in VOLUMES {
         a.ok(&format!("volume create p/{volume} --size 4M"));
@@ -22,14 +22,14 @@ fn grouped(pair: &Pair, schedule: &str) {
 }
 
 /// The log is always written before the data, so no moment has data without its log.
-fn write(site: &Site, pool: &str, stamp: u8) {
+pub fn write(site: &Site, pool: &str, stamp: u8) {
     for volume in ["log", "data"] {
         let mut host = site.nbd(&format!("{pool}/{volume}"));
         host.write(0, &[stamp; 4096]).and_then(|()| host.flush()).unwrap();
     }
 }
 
-fn stamps(site: &Site, pool: &str) -> [u8; 2] {
+pub fn stamps(site: &Site, pool: &str) -> [u8; 2] {
     VOLUMES.map(|volume| site.nbd(&format!("{pool}/{volume}")).read_all()[0])
 }
 
@@ -114,6 +114,21 @@ fn a_group_is_updated_tried_and_taken_over_as_of_one_moment() {
     b.ok("snapshot create q/data@before q/log@before");
     write(b, "q", 9);
     assert!(b.fails(4, "snapshot rollback --group shop --at never --yes").contains("never"));
+    // One of them alone: that the others stay is said before and after.
+    let left = "the other volumes of group shop";
+    let plan = b.ok("snapshot rollback q/data@before --plan");
+    assert!(
+        plan.contains(left) && plan.contains("farside snapshot rollback --group shop --at before"),
+        "{plan}"
+    );
+    let said = b.ok("snapshot rollback q/data@before --yes");
+    assert!(
+        said.contains(left) && said.contains("farside snapshot rollback --group shop --at before"),
+        "{said}"
+    );
+    assert_eq!(stamps(b, "q"), [2, 9]);
+    let together = b.ok("snapshot rollback --group shop --at before --plan");
+    assert!(!together.contains(left), "{together}");
     b.ok("snapshot rollback --group shop --at before --yes");
     assert_eq!(stamps(b, "q"), [2, 2]);
     pair.b.stop();
@@ -189,6 +204,7 @@ fn what_a_group_sets_aside_has_one_name_and_is_gone_back_to() {
         }
     }
 
+    write(b, "q", 8);
     // It follows again as a group: a host that still writes is found before the first of them is changed.
     let host = b.nbd("q/log");
     let said = b.fails(4, "mirror resync --group shop --yes");
@@ -200,6 +216,16 @@ fn what_a_group_sets_aside_has_one_name_and_is_gone_back_to() {
     assert_eq!(plan.as_array().unwrap().len(), 2, "{plan}");
     let said = b.ok("mirror resync --group shop --yes");
     assert!(said.contains("q/data, q/log show one moment since"), "{said}");
+    // What both had of hosts has one name, wherever it is told, and is gone back to by it.
+    let aside = kept(&said, "q/data").to_owned();
+    assert_eq!(aside, kept(&said, "q/log"), "{said}");
+    for volume in VOLUMES {
+        let history = b.json(&format!("mirror history q/{volume}"));
+        let resync = history.as_array().unwrap().iter().find(|record| record["kind"] == "resync").unwrap();
+        assert_eq!(resync["set_aside"], serde_json::json!([aside]), "{resync}");
+        assert!(b.ok(&format!("mirror log q/{volume}")).contains(&aside));
+        assert_eq!(b.nbd(&format!("q/{volume}@{aside}")).read_all()[0], 8);
+    }
     eventually("both follow", || stamps(b, "q") == [3, 3]);
     eventually("as of one moment", || moment(b, "q/data") == moment(b, "q/log"));
     let again = b.ok("mirror resync --group shop --yes");

@@ -11,7 +11,9 @@ mod outages;
 mod overtaken;
 mod paths;
 mod points;
+mod resyncs;
 mod role_changes;
+mod split_groups;
 #[path = "../support/mod.rs"]
 mod support;
 mod three_sites;

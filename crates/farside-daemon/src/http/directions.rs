@@ -72,6 +72,7 @@ async fn break_off(
         }
     };
     if planned.plan {
+        let at_uuid = at.as_ref().map(|at| at.uuid);
         let at = match &at {
             None => None,
             Some(at) => {
@@ -95,6 +96,11 @@ async fn break_off(
             let after_seconds = (lag_seconds - silent_seconds).max(0.0);
             Some(Heard { peer: &peer.record.name, at: convert::time(heard_at), after_seconds })
         });
+        // What cannot be asked now names none: nobody who takes over waits for that.
+        let lets_go = match (&at_uuid, site.mirrors.destination(&name.pool)) {
+            (Some(at), Ok(destination)) => destination.plan_break_lets_go(&name, *at).await.unwrap_or_default(),
+            _ => Vec::new(),
+        };
         // What waits for its turn or a session has brought nothing.
         let running = status.progress.as_ref().filter(|progress| progress.phase != Phase::Waiting);
         let refusing = site.takes_no_changes(&name.pool).await?;
@@ -115,6 +121,7 @@ async fn break_off(
             readers: site.exports.connections_to(&name).readers,
             group: before.group.as_deref(),
             hosts_refused: hosts_refused.as_deref(),
+            lets_go: &lets_go,
         };
         return Ok(Outcome::Plan(Plan { refused, ..plans::break_off(&facts) }));
     }
@@ -221,6 +228,9 @@ async fn resync(
     site.exports.drop_fenced_readers(&volume).await;
     let subject = Subject { volume: volume.clone(), peer: from.peer, kind: OperationKind::Resync };
     let (of, to) = (Arc::clone(&site), volume.clone());
+    let named = if from.is_named { format!(" --from {}", from.name) } else { String::new() };
+    let whole = if request.whole { " --whole" } else { "" };
+    let again = format!("farside mirror resync {volume}{named}{whole}");
     let work = async move {
         let begun = match site_mirror(&of, &to, &from) {
             Some(mirror) => mirror.resync_comparing(comparing, patience).await.map(|asked| (mirror, asked)),
@@ -230,7 +240,14 @@ async fn resync(
                 destination.resync_comparing(peer, source, to.clone(), wanted, comparing, patience).await
             }
         };
-        let (mirror, asked) = begun.map_err(|error| refusal(&of, &to, error.into_error_body()))?;
+        let (mirror, asked) = match begun {
+            Ok(begun) => begun,
+            Err(error) => {
+                let error = refusal(&of, &to, error.into_error_body());
+                note_not_begun(&of, &to, &again, &error).await;
+                return Err(error);
+            }
+        };
         // Of a mirror that is over by it.
         of.mirrors.end_recorded_rights().await;
         tracing::warn!(volume = %to, from = from.name, "resync: the volume is a replica now, and read-only");
@@ -242,6 +259,16 @@ async fn resync(
     };
     let id = site.operations.start(subject, async { Ok(work) }).await?;
     Ok(Outcome::Done(site.operations.status(&site.node, &site.mirrors, id)?))
+}
+
+/// Whoever asked may not wait for it: a resync that did not begin is told by the mirror, too. `again`: what to type.
+async fn note_not_begun(site: &Site, volume: &VolumeName, again: &str, error: &ErrorBody) {
+    let Ok(mirror) = site.mirrors.mirror(volume) else { return };
+    let because = error.message.trim_end_matches('.');
+    let why = format!("the resync did not begin: {because}. {volume} is as it was. To try again: {again}");
+    if let Err(error) = mirror.note_not_resynced(why).await {
+        tracing::warn!(%volume, "that a resync did not begin is told only to whoever waits for it: {error}");
+    }
 }
 
 /// The mirror that the volume has already, if the request does not name what to follow.

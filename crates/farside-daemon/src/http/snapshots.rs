@@ -688,7 +688,20 @@ async fn plan_rollback(
         }
         None => None,
     };
+    // As the plan says what is kept: where a person's snapshot has it all, no side branch is made.
+    let makes_one = changed != Some(0) && !(unsaved == Some(0) && newest.is_some());
+    let (engine, of, most) = (site.pools.engine(), volume.clone(), site.configuration.replicas.rescues);
+    let now = site.clock.now();
+    let lets_go = site.blocking.run(move || {
+        let all = engine.all_snapshots(&of).map_err(Failure::into_error_body)?;
+        Ok::<_, ErrorBody>(match makes_one {
+            true => rescues::would_go(&all, most, false, now),
+            false => rescues::due(&all, most),
+        })
+    });
+    let lets_go = lets_go.await?;
     Ok(plans::rollback(&RollbackFacts {
+        lets_go: &lets_go,
         volume,
         snapshot: &status.name,
         created_at: convert::time(status.created_at),
@@ -702,7 +715,15 @@ async fn plan_rollback(
         followed_by: &site.mirrors.followed_by(volume),
         broken_off: &site.mirrors.broken_off_from(volume),
         fence: site.exports.fenced(volume).as_deref(),
+        group: group_with_others(site, volume).as_deref(),
     }))
+}
+
+/// The group that the mirror of a volume is in, if there are others in it.
+fn group_with_others(site: &Site, volume: &VolumeName) -> Option<String> {
+    let all: Vec<_> = site.mirrors.statuses().into_iter().map(|status| status.relationship).collect();
+    let own = all.iter().find(|r| r.destination == *volume && r.group.is_some())?;
+    all.iter().any(|r| r.id != own.id && r.group == own.group).then(|| own.group.clone())?
 }
 
 #[derive(Debug, Deserialize, IntoParams)]

@@ -44,6 +44,8 @@ fn rollback_facts<'a>(volume: &'a VolumeName, by: &'a [String]) -> RollbackFacts
         followed_by: by,
         broken_off: &[],
         fence: None,
+        group: None,
+        lets_go: &[],
     }
 }
 
@@ -90,6 +92,16 @@ fn a_rollback_loses_nothing() {
          lost: Some(0) Some(0) Some(0.0)
          kept: a side branch p/db@rescue-TIME (its name is printed when it is done); it opens read-only over NBD under that name, and farside snapshot rollback goes back to it
          kept: Some(3) Some(12288) Some(90.0)",
+    );
+    let old = [String::from("rescue-2026-11-01T08:00:00Z")];
+    let pushed = rollback(&RollbackFacts { lets_go: &old, ..rollback_facts(&volume, &[]) });
+    assert!(pushed.lost[0].contains("farside snapshot hold p/db@rescue-2026-11-01T08:00:00Z"), "{}", shown(&pushed));
+    assert!(pushed.lost_bytes.is_none());
+    let of_group = rollback(&RollbackFacts { group: Some("shop"), ..rollback_facts(&volume, &[]) });
+    assert_eq!(
+        of_group.would[1],
+        "the other volumes of group shop stay where they are: unless they show that moment too, the group shows no moment in common \
+         then; farside snapshot rollback --group shop --at monday takes all of them to it, if all have it"
     );
     let same = RollbackFacts { changed_bytes: Some(0), ..rollback_facts(&volume, &[]) };
     assert_eq!(rollback(&same).kept_as, None);
@@ -212,6 +224,7 @@ fn a_break_shows_what_never_arrived_and_what_becomes_a_side_branch() {
         readers: 0,
         group: None,
         hosts_refused: None,
+        lets_go: &[],
     };
     golden(
         &break_off(&BreakFacts { readers: 2, arrived_bytes: Some(7), ..facts() }),
@@ -249,6 +262,11 @@ fn a_break_shows_what_never_arrived_and_what_becomes_a_side_branch() {
     assert!(
         break_off(&BreakFacts { current: None, ..facts() }).lost[0].contains("nothing of it has arrived")
     );
+    let old = [String::from("rescue-2026-11-01T08:00:00Z")];
+    let pushed = break_off(&BreakFacts { lets_go: &old, ..facts() });
+    assert!(pushed.lost[0].contains("the old side branch p/db@rescue-2026-11-01T08:00:00Z"), "{}", shown(&pushed));
+    assert!(pushed.lost[1].starts_with("what was written at a:p/db"), "{}", shown(&pushed));
+    assert_eq!(pushed.lost_seconds, Some(12.5), "the time is that of what did not arrive");
     let full = break_off(&BreakFacts { hosts_refused: Some("no room. Free 4 MiB"), ..facts() });
     assert!(
         full.would[1].contains("hosts' writes to p/db fail for now: no room. Free 4 MiB"),
@@ -514,6 +532,7 @@ fn no_plan_promises_writes_that_a_fence_refuses() {
             readers: 0,
             group: None,
             hosts_refused: None,
+            lets_go: &[],
         })
     };
     let stays = plan(FenceAfter::Stays(why.into()));

@@ -5,12 +5,13 @@ use std::time::Duration;
 use farside_engine::{ChangedBytes, Engine, EngineError, SnapshotInfo, SnapshotOwner, VolumeName};
 use farside_peer::PeerId;
 use farside_platform::Timestamp;
+use farside_transfer::bases::RESCUE;
 use uuid::Uuid;
 
 use super::resync::check_no_role_change;
 use super::service::Destination;
 use crate::error::{MirrorError, blocking};
-use crate::relationship::{Comparing, common_base, drop_probe};
+use crate::relationship::{Comparing, common_base, drop_probe, handed_over};
 use crate::rescues;
 use crate::schedule::Schedule;
 use crate::store::Relationship;
@@ -118,6 +119,30 @@ impl Destination {
         let lets_go = if sets_aside { self.would_let_go(volume, compares).await? } else { Vec::new() };
         let follows = common.follows.into_iter().next().map(|place| place.volume);
         Ok(RoleChangePlan { incoming: common.incoming, follows, age_seconds: None, lets_go, ..plan })
+    }
+
+    /// Names of old side branches that go if its mirror is broken off at `at`: what that sets aside counts with them.
+    pub async fn plan_break_lets_go(&self, volume: &VolumeName, at: Uuid) -> Result<Vec<String>, MirrorError> {
+        let id = self.mirror(volume)?.status().relationship.id;
+        let (engine, of) = (self.parts.engine.clone(), volume.clone());
+        let (most, now) = (self.parts.limits.rescues, self.parts.clock.now());
+        blocking(move || {
+            let main_line = engine.snapshots(&of)?;
+            let aside: Vec<Uuid> = handed_over(&main_line, id, at).map(|(_, s)| s.uuid).collect();
+            let mut all = engine.all_snapshots(&of)?;
+            for snapshot in &mut all {
+                if aside.contains(&snapshot.uuid) {
+                    snapshot.owner = SnapshotOwner::Person;
+                    snapshot.name = format!("{RESCUE}-{now:.0}");
+                }
+                // It is a base from then on.
+                if snapshot.uuid == at {
+                    snapshot.pinned_by.push(id);
+                }
+            }
+            Ok::<_, EngineError>(rescues::due(&all, most))
+        })
+        .await
     }
 
     async fn would_let_go(&self, volume: &VolumeName, by_source: bool) -> Result<Vec<String>, MirrorError> {

@@ -81,6 +81,11 @@ pub(crate) enum Command {
         moment: Option<Timestamp>,
         done: Reply<Option<String>>,
     },
+    /// A resync that was asked for has come to nothing before there was anything to be told of it, for this reason.
+    NotResynced {
+        why: String,
+        done: Reply<()>,
+    },
     /// A person has moved the volume of a mirror that was broken off to another point.
     Moved {
         done: Reply<()>,

@@ -59,6 +59,7 @@ impl Driver {
             }
         };
         self.went_back = None;
+        self.set_aside_at = None;
         self.relationship.broken_off_at = Some(self.parts.clock.now());
         self.relationship.resync_pending = false;
         self.relationship.told = false;
@@ -86,10 +87,15 @@ impl Driver {
         }
         // Says also who broke it off, and where hosts go on from.
         self.probe().await;
+        self.log_thinned().await;
+        Ok(kept_as)
+    }
+
+    /// Deletes rescues that are too many, and writes down which.
+    pub(super) async fn log_thinned(&self) {
         for snapshot in self.thin_rescues().await {
             self.log(LogEvent::RescueDeleted { snapshot }, None, None).await;
         }
-        Ok(kept_as)
     }
 
     /// Each part may find its work done: repeating a deletion that failed finishes it.
@@ -376,14 +382,24 @@ fn keep_set_aside(
     // One on a side branch sets all of the main line aside.
     let newer = || main_line.iter().rev().take_while(|s| s.uuid != at);
     let mut newest = newer().next().map(|s| s.name.clone());
-    // What retention keeps stays there by that, beside the line.
-    let stays = |s: &SnapshotInfo| s.pinned_by.contains(&kept_of(relationship.id));
-    for (at, snapshot) in newer().enumerate().filter(|(at, s)| *at == 0 || !stays(s)) {
-        if snapshot.owner == SnapshotOwner::Relationship(relationship.id) {
-            let kept = engine.hand_over(volume, snapshot.uuid, SnapshotOwner::Person, RESCUE, moment)?;
-            // It has another name from now on.
-            newest = newest.filter(|_| at > 0).or(Some(kept.name));
-        }
+    for (newer, snapshot) in handed_over(&main_line, relationship.id, at) {
+        let kept = engine.hand_over(volume, snapshot.uuid, SnapshotOwner::Person, RESCUE, moment)?;
+        // It has another name from now on.
+        newest = newest.filter(|_| newer > 0).or(Some(kept.name));
     }
     Ok(newest)
+}
+
+/// Those of them that become a person's, under another name: each with how many of the main line are newer than it.
+pub(crate) fn handed_over(
+    main_line: &[SnapshotInfo],
+    id: Uuid,
+    at: Uuid,
+) -> impl Iterator<Item = (usize, &SnapshotInfo)> {
+    // What retention keeps stays there by that, beside the line.
+    let stays = move |s: &SnapshotInfo| s.pinned_by.contains(&kept_of(id));
+    let newer = main_line.iter().rev().take_while(move |s| s.uuid != at).enumerate();
+    newer.filter(move |(newer, s)| {
+        s.owner == SnapshotOwner::Relationship(id) && (*newer == 0 || !stays(s))
+    })
 }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farside_link::{Bucket, throttle};
+use farside_platform::Timestamp;
 use farside_transfer::TransferKind;
 use farside_transfer::protocol::Overtaken;
 use farside_transfer::protocol::convert::Place;
@@ -102,6 +103,8 @@ pub(super) struct Driver {
     set_aside: Vec<String>,
     /// And of the old side branches that went for it.
     let_go: Vec<String>,
+    /// By which moment the resync that was asked for names what it sets aside, if its group says so.
+    pub(super) set_aside_at: Option<Timestamp>,
     /// A person waits for the queued transfer.
     is_for_person: bool,
     /// The transfer that waits or runs is an update before a change of roles.
@@ -179,6 +182,7 @@ impl Driver {
             timing: Timing::default(),
             set_aside: Vec::new(),
             let_go: Vec::new(),
+            set_aside_at: None,
             is_for_person: false,
             is_for_swap: false,
             is_asked_since: false,
@@ -354,10 +358,16 @@ impl Driver {
                 self.publish();
                 let _ = done.send(result);
             }
+            Command::NotResynced { why, done } => {
+                self.not_resynced(why).await;
+                self.publish();
+                let _ = done.send(Ok(()));
+            }
             Command::Moved { done } => {
                 if self.state.work == Work::BrokenOff {
                     // Says also where hosts go on from.
                     self.probe().await;
+                    self.log_thinned().await;
                 }
                 self.publish();
                 let _ = done.send(Ok(()));

@@ -221,6 +221,13 @@ impl Mirror {
         is_done.await.unwrap_or_else(|_| Err(gone()))
     }
 
+    /// A resync of its volume was asked for and did not begin: whoever looks later finds why in status, history and log.
+    pub async fn note_not_resynced(&self, why: String) -> Result<(), MirrorError> {
+        let (done, is_done) = oneshot::channel();
+        self.send(Command::NotResynced { why, done }).await?;
+        is_done.await.unwrap_or_else(|_| Err(gone()))
+    }
+
     /// A person has moved the volume to another point, which is possible once it is broken off: that is what it shows, and what the
     /// source is told that hosts go on from.
     pub async fn moved(&self) -> Result<(), MirrorError> {

@@ -22,6 +22,7 @@ use super::command::{Ended, Replacing};
 use super::dissolve::leave;
 use super::driver::Driver;
 use crate::error::{MirrorError, blocking};
+use crate::group::GroupKey;
 use crate::limits::BREAK_PATIENCE;
 use crate::log::{LogEvent, RequestedBy};
 use crate::state::{Event, Work};
@@ -83,6 +84,9 @@ impl Driver {
             self.left = replaces.map(|replaced| replaced.left).unwrap_or_default();
             self.probe().await;
             self.check_probed()?;
+            let (at, now) = (self.parts.clock.monotonic(), self.parts.clock.now());
+            let (id, group) = (self.relationship.id, GroupKey::of(&self.relationship));
+            self.set_aside_at = group.map(|group| self.parts.groups.set_aside_at(&group, id, at, now));
             tracing::info!(
                 relationship = %self.relationship.id, volume = %self.relationship.destination,
                 source = %self.relationship.source, "the volume is a replica again and read-only; a resync brings \

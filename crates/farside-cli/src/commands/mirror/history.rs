@@ -15,6 +15,7 @@ pub(super) fn text(records: &[TransferRecord], of_all: bool) -> String {
         Column::Left("result"),
         Column::Right("time"),
         Column::Right("changed"),
+        Column::Right("emptied"),
         Column::Right("wire"),
         Column::Right("reduction"),
         Column::Left("snapshot"),
@@ -29,14 +30,23 @@ pub(super) fn text(records: &[TransferRecord], of_all: bool) -> String {
             name_of(&r.result),
             duration(r.duration_seconds),
             size(changed_and_here(r).0),
+            // Nothing travels for it, and it may be all that there was.
+            or_dash(Some(r.deallocated_bytes).filter(|bytes| *bytes > 0), size),
             size(wire),
             or_dash(reduction(changed_and_here(r).0, wire), |x| x),
             or_dash(r.incremental.clone(), |s| s),
-            r.reason.clone().unwrap_or_default(),
+            remarks(r),
         ];
         [time(r.started_at)].into_iter().chain(of).chain(figures).collect()
     });
     table(&columns, rows.collect(), "no transfers yet")
+}
+
+/// Why it ended as it did, and what became of side branches.
+fn remarks(record: &TransferRecord) -> String {
+    let set_aside = record.set_aside.iter().map(|name| format!("set aside as {name}"));
+    let let_go = record.let_go.iter().map(|name| format!("the old side branch {name} was deleted"));
+    record.reason.iter().cloned().chain(set_aside).chain(let_go).collect::<Vec<_>>().join("; ")
 }
 
 /// Which replica a transfer was for.
@@ -62,6 +72,25 @@ pub(super) fn record(volume: Option<&str>) -> TransferRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_became_empty_is_said_though_nothing_travelled_for_it() {
+        let mut emptied = record(Some("q/db"));
+        assert!(!text(&[emptied.clone()], false).contains("1.0 MiB"));
+        emptied.deallocated_bytes = 1 << 20;
+        let text = text(&[emptied], false);
+        assert!(text.contains("CHANGED  EMPTIED") && text.contains(" 1.0 MiB "), "{text}");
+    }
+
+    #[test]
+    fn what_became_of_side_branches_is_said() {
+        let mut resync = record(Some("q/db"));
+        resync.set_aside = vec!["rescue-2".into()];
+        resync.let_go = vec!["rescue-1".into()];
+        assert_eq!(remarks(&resync), "set aside as rescue-2; the old side branch rescue-1 was deleted");
+        resync.reason = Some("the link went away".into());
+        assert!(remarks(&resync).starts_with("the link went away; set aside as rescue-2"));
+    }
 
     #[test]
     fn of_all_mirrors_each_line_says_whose_it_is() {

@@ -2,6 +2,7 @@
 
 use farside_api::{Mirror, Operation, OperationKind, TransferRecord};
 
+use super::side_branches::deleted;
 use crate::output::or_dash;
 use crate::progress;
 use crate::quantities::{duration, size};
@@ -73,12 +74,7 @@ pub(super) fn outcome(operation: &Operation) -> String {
         };
         format!("{what} stays as {}@{name}; it opens read-only\n", operation.volume)
     });
-    let let_go = record.let_go.iter().map(|name| {
-        format!(
-            "the old side branch {}@{name} was deleted: a volume keeps its newest (replicas.rescues)\n",
-            operation.volume
-        )
-    });
+    let let_go = record.let_go.iter().map(|name| deleted(&operation.volume, name));
     let set_aside: String = set_aside.chain(let_go).collect();
     let (changed, here) = changed_and_here(record);
     format!(

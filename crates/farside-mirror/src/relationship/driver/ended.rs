@@ -1,5 +1,7 @@
 //! What a transfer has left, once it has ended: its record, what is shown now, and what was set aside.
 
+use farside_engine::SnapshotOwner;
+use farside_transfer::bases::{RESCUE, RESCUE_OF_SOURCE};
 use farside_transfer::destination::{NoRoom, Outcome};
 use farside_transfer::quiet::is_worth_a_line;
 use farside_transfer::report::{TransferReport, TransferResult};
@@ -69,9 +71,22 @@ impl Driver {
                     Work::Queued(kind) | Work::Running { kind, .. } => Some(kind),
                     Work::Idle | Work::BrokenOff => None,
                 };
-                self.log(LogEvent::Abort { reason: error.to_string() }, kind, None).await;
-                self.why = Some(error.to_string());
-                self.session_why = self.why.clone().filter(|_| matches!(error, MirrorError::NoSession(_)));
+                let is_session = matches!(error, MirrorError::NoSession(_));
+                if kind == Some(TransferKind::Resync) && !self.waiting.is_empty() {
+                    // Somebody has asked for it, and may have gone since. What the schedule tries again is not told each time.
+                    let Relationship { destination, .. } = &self.relationship;
+                    let why = format!(
+                        "the resync waited and did not begin: {error}. {destination} is a read-only replica again, and shows what it \
+                         showed. To try again: farside mirror update {destination}; to have it as it was: farside mirror break {destination}"
+                    );
+                    self.note_unbegun(TransferKind::Resync, &why).await;
+                    // It does not begin by itself once there is a session.
+                    (self.why, self.session_why) = (Some(why), None);
+                } else {
+                    self.log(LogEvent::Abort { reason: error.to_string() }, kind, None).await;
+                    self.why = Some(error.to_string());
+                    self.session_why = self.why.clone().filter(|_| is_session);
+                }
                 self.has_failed = true;
                 self.losses = 0;
                 if error.is_forbidden() {
@@ -193,6 +208,26 @@ impl Driver {
         }
     }
 
+    /// A resync that a person asked for has not come to the point where this driver is told of it.
+    pub(super) async fn not_resynced(&mut self, why: String) {
+        self.note_unbegun(TransferKind::Resync, &why).await;
+        // What goes on meanwhile has reasons of its own.
+        if self.is_probed && matches!(self.state.work, Work::Idle | Work::BrokenOff) {
+            (self.why, self.session_why) = (Some(why), None);
+        }
+    }
+
+    /// History and log of a transfer that was asked for and has not begun.
+    async fn note_unbegun(&self, kind: TransferKind, why: &str) {
+        let id = self.new_id();
+        let begun = TransferReport::begun(id, kind, self.parts.clock.now());
+        let report = TransferReport { reason: Some(why.to_owned()), ..begun };
+        if let Err(error) = self.parts.store.append_history(self.relationship.id, &report).await {
+            tracing::error!(relationship = %self.relationship.id, "one entry of mirror history could not be saved: {error}");
+        }
+        self.log(LogEvent::Abort { reason: why.to_owned() }, Some(kind), Some(id)).await;
+    }
+
     /// Looks at what a transfer has left, and keeps its record.
     pub(super) async fn transfer_ended(&mut self, outcome: &mut Outcome) -> Event {
         self.say_ended(&outcome.report);
@@ -257,6 +292,10 @@ impl Driver {
         self.went_back = self.went_back.take().filter(|(uuid, _)| self.rescues.contains(uuid));
         // Also one that the update went on upon, and that lies on the main line below it: its source has it no more.
         for (uuid, snapshot) in now.into_iter().filter(|(uuid, _)| !before.contains(uuid)) {
+            let snapshot = match report.kind {
+                TransferKind::Resync => self.named_with_group(uuid, snapshot).await,
+                TransferKind::Initialize | TransferKind::Update => snapshot,
+            };
             let Relationship { source, destination, .. } = &self.relationship;
             if report.kind == TransferKind::Update {
                 tracing::warn!(
@@ -274,7 +313,35 @@ impl Driver {
             set_aside.push(snapshot.clone());
             self.log(LogEvent::Rescue { snapshot }, Some(report.kind), Some(report.id)).await;
         }
+        let has_shown = report.result == TransferResult::Ok || report.snapshots > 0;
+        if report.kind == TransferKind::Resync && has_shown {
+            self.set_aside_at = None;
+        }
         set_aside
+    }
+
+    /// What a resync has set aside gets the name that it has in the other members of the group which were resynced with this one.
+    /// Without it nothing is lost: it keeps the one that it has.
+    async fn named_with_group(&self, uuid: Uuid, name: String) -> String {
+        let Some(moment) = self.set_aside_at else { return name };
+        let stem = if rescues::is_of_source(&name) { RESCUE_OF_SOURCE } else { RESCUE };
+        if name == format!("{stem}-{moment}") {
+            return name;
+        }
+        let (engine, volume) = (self.parts.engine.clone(), self.relationship.destination.clone());
+        let named = move || {
+            Ok::<_, MirrorError>(engine.hand_over(&volume, uuid, SnapshotOwner::Person, stem, Some(moment))?)
+        };
+        match blocking(named).await {
+            Ok(named) => named.name,
+            Err(error) => {
+                tracing::warn!(
+                    volume = %self.relationship.destination, rescue = name, "what the resync set aside keeps a name of its own, \
+                     another than in the rest of its group: {error}"
+                );
+                name
+            }
+        }
     }
 
     /// Deletes rescues that are too many, and answers which. Who breaks a mirror off does not wait for a pool that is slow: then only the

@@ -183,7 +183,7 @@ impl Driver {
         id
     }
 
-    fn new_id(&self) -> Uuid {
+    pub(super) fn new_id(&self) -> Uuid {
         uuid::Builder::from_random_bytes(self.parts.randomness.uuid_bytes()).into_uuid()
     }
 

@@ -4,7 +4,9 @@ use farside_api::{BreakMirror, ErrorBody, Mirror, Timestamp};
 use reqwest::Method;
 use serde::Serialize;
 
-use super::members::{Group, Line, Member, Step, consent, decided, instant_of, known, members, mirrors_of};
+use super::members::{
+    Group, Line, Member, Step, consent, decided, gone_since, instant_of, known, members, mirrors_of,
+};
 use super::set_aside::{kept, moment_of};
 use super::since::{self, Since};
 use crate::arguments::destructive::Destructive;
@@ -72,7 +74,7 @@ pub(crate) async fn break_off(
         mirrors_of(left.len()),
         as_of(&moment, left.len(), changed.is_empty() && of_group.originals.is_empty()),
     );
-    aside(context, &note);
+    context.aside(&note);
     let command = format!("farside mirror break --group {group} ");
     if !consent(context, &command, &headline, &steps, destructive).await? {
         return Ok(());
@@ -102,6 +104,8 @@ pub(crate) async fn break_off(
     }
     let done =
         Broken { group: group.to_owned(), created_at: instant.created_at, mirrors, changed_since: changed };
+    let gone = gone_since(context, left.iter().map(|(member, _)| *member)).await;
+    context.aside(&gone);
     context.show(&done, |done| {
         let kept = kept(done.mirrors.iter().map(|mirror| mirror.kept_as.as_deref()));
         let names: Vec<&str> = members.iter().map(|m| m.mirror.name.as_str()).collect();
@@ -115,7 +119,7 @@ pub(crate) async fn break_off(
                 Some(format!("but hosts' writes to {} fail for now: {}\n", m.name, m.hosts_refused.as_ref()?))
             })
             .collect();
-        writable(&names, &still, &time(done.created_at), is_whole) + &refused + &kept + &note
+        writable(&names, &still, &time(done.created_at), is_whole) + &refused + &kept + &gone + &note
     });
     Ok(())
 }
@@ -137,13 +141,6 @@ fn writable(names: &[&str], still: &[&str], moment: &str, is_whole: bool) -> Str
 fn as_of(moment: &str, count: usize, is_whole: bool) -> String {
     let all = if is_whole && count > 1 { "all " } else { "" };
     format!("{all}as of {moment}")
-}
-
-/// For people who read along where a program reads the answer.
-fn aside(context: &Context, note: &str) {
-    if context.json {
-        note.lines().for_each(|line| eprintln!("farside: {line}"));
-    }
 }
 
 /// All of the group are broken off, at another moment than the one that is wanted.

@@ -13,7 +13,8 @@ use super::split::{Split, overtaken, splits};
 use crate::arguments::destructive::Destructive;
 use crate::arguments::names::VolumeName;
 use crate::commands::context::Context;
-use crate::confirm::{ask, describe, is_interactive};
+use crate::commands::mirror::side_branches;
+use crate::confirm::{ask, describe, is_interactive, refuse_loss};
 use crate::output::{json, print};
 
 /// A mirror of the group, and the snapshots of its replica.
@@ -35,6 +36,11 @@ impl Member {
     pub(super) fn path<'a>(&'a self, verb: &'a str) -> Result<[&'a str; 4], ErrorBody> {
         let (pool, volume) = self.split()?;
         Ok(["mirrors", pool, volume, verb])
+    }
+
+    /// Those of what was set aside of it, as they were when it was looked at.
+    fn side_branches(&self) -> Vec<String> {
+        side_branches::names_of(&self.snapshots)
     }
 
     pub(super) fn is_broken_off(&self) -> bool {
@@ -98,6 +104,35 @@ pub(super) async fn consent<Q: Serialize>(
         true => Ok(true),
         false => Err(ErrorBody::new(ErrorCode::Failed, "cancelled; nothing was changed")),
     }
+}
+
+/// Where nobody can be asked, what one of the steps would destroy for good is refused: the side branch that it makes may push an old
+/// one out. Each step is one of a member.
+pub(super) async fn refuse_losses<'a, Q: Serialize>(
+    context: &Context,
+    members: impl Iterator<Item = &'a Member>,
+    steps: &[Step<'_, Q>],
+    destructive: Destructive,
+) -> Result<(), ErrorBody> {
+    if destructive.plan || destructive.yes || is_interactive() {
+        return Ok(());
+    }
+    for (step, _) in steps.iter().zip(members).filter(|(_, member)| !member.side_branches().is_empty()) {
+        let query = [("plan", "true")];
+        refuse_loss(&context.client.request(Method::POST, &step.path, &query, step.body.as_ref()).await?)?;
+    }
+    Ok(())
+}
+
+/// A line for each side branch that a member had before the command and has no more.
+pub(super) async fn gone_since(context: &Context, members: impl Iterator<Item = &Member>) -> String {
+    let mut gone = String::new();
+    for member in members {
+        if let Ok(name) = member.mirror.name.parse::<VolumeName>() {
+            gone += &side_branches::gone_since(context, &name, &member.side_branches()).await;
+        }
+    }
+    gone
 }
 
 /// A plan without what points to this command.

@@ -8,18 +8,14 @@ use std::time::Duration;
 use farside_api::{
     ErrorBody, ErrorCode, Mirror, Operation, OperationState, ResyncMirror, StartTransfer, Volume,
 };
-use reqwest::Method;
 use serde::Serialize;
 
-use super::members::{Member, Step, consent, members, volumes_of};
+use super::members::{Member, Step, consent, members, refuse_losses, volumes_of};
 use super::split::overtaken;
 use super::{forgotten, whereabouts};
 use crate::arguments::destructive::Destructive;
-use crate::arguments::names::VolumeName;
 use crate::commands::context::Context;
 use crate::commands::mirror::outcomes::{advice_after_resync, outcome};
-use crate::commands::mirror::side_branches::has_side_branches;
-use crate::confirm::{is_interactive, refuse_loss};
 use crate::progress;
 
 /// What came of it.
@@ -69,20 +65,7 @@ pub(crate) async fn resync(
         note.lines().for_each(|line| eprintln!("farside: {line}"));
     }
     let command = format!("farside mirror resync --group {group} ");
-    if !destructive.plan && !destructive.yes && !is_interactive() {
-        // A side branch that one of them makes may push an old one out.
-        for (step, member) in steps.iter().zip(&again) {
-            let (pool, volume) = member.split()?;
-            let name = VolumeName { pool: pool.to_owned(), volume: volume.to_owned() };
-            if !has_side_branches(context, &name).await {
-                continue;
-            }
-            let query = [("plan", "true")];
-            refuse_loss(
-                &context.client.request(Method::POST, &step.path, &query, step.body.as_ref()).await?,
-            )?;
-        }
-    }
+    refuse_losses(context, again.iter().copied(), &steps, destructive).await?;
     if !consent(context, &command, &headline, &steps, destructive).await? {
         return Ok(());
     }

@@ -4,7 +4,9 @@ use farside_api::{ErrorBody, ErrorCode, Rollback, StartRollback, Timestamp};
 use reqwest::Method;
 use serde::Serialize;
 
-use super::members::{Group, Line, Step, consent, instant_of, members, volumes_of};
+use super::members::{
+    Group, Line, Step, consent, gone_since, instant_of, members, refuse_losses, volumes_of,
+};
 use super::set_aside::{kept, moment_of};
 use crate::arguments::destructive::Destructive;
 use crate::commands::context::Context;
@@ -57,6 +59,7 @@ pub(crate) async fn roll_back(
     );
     of_group.note_aside(context, group);
     let command = format!("farside snapshot rollback --group {group} ");
+    refuse_losses(context, members.iter(), &steps, destructive).await?;
     if !consent(context, &command, &headline, &steps, destructive).await? {
         return Ok(());
     }
@@ -98,11 +101,13 @@ pub(crate) async fn roll_back(
             .hint(hints.join("; ")));
     }
     let done = RolledBack { group: group.to_owned(), created_at: instant.created_at, volumes };
+    let gone = gone_since(context, members.iter()).await;
+    context.aside(&gone);
     context.show(&done, |done| {
         let names: Vec<&str> = members.iter().map(|m| m.mirror.name.as_str()).collect();
         let kept = kept(done.volumes.iter().map(|volume| volume.kept_as.as_deref()));
         let are = if names.len() == 1 { "is" } else { "are" };
-        format!("{} {are} as of {}\n{kept}{}", names.join(", "), time(done.created_at), of_group.note(group))
+        format!("{} {are} as of {}\n{kept}{gone}{}", names.join(", "), time(done.created_at), of_group.note(group))
     });
     Ok(())
 }
