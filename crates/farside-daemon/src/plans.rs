@@ -619,6 +619,13 @@ pub(crate) fn rotate_otherwise(
     plan
 }
 
+/// The same where it is set so already.
+pub(crate) fn rotates_so_already(volume: &VolumeName, retention: &str) -> Plan {
+    let mut plan = plan(format!("keep {retention} of the points of {volume}"));
+    plan.would.push("it is set so already: what it lets go goes by itself".into());
+    plan
+}
+
 /// `mirror initialize`. `source` as `SITE:POOL/VOL`; what comes and the room for it are in fields. `for_more`: what makes more room.
 pub(crate) fn initialize(
     volume: &VolumeName,

@@ -341,7 +341,12 @@ pub(crate) async fn start(
     let had_identity = data_dir.join(farside_peer::IDENTITY_FILE).exists();
     let identity = Identity::load_or_create(data_dir.path())?;
     let state = State::open_at(&database).await?;
-    let half_new = half_new(had_identity, !state.was_new());
+    // A restart, at night by itself, must not make a loss unseen that nobody has done anything about.
+    if had_identity && state.was_new() {
+        state.note_made_anew(true).await?;
+    }
+    let is_made_anew = state.is_made_anew().await?;
+    let half_new = half_new(had_identity, !state.was_new() && !is_made_anew);
     if let Some(what) = half_new {
         tracing::error!("{what}");
     }
@@ -358,6 +363,9 @@ pub(crate) async fn start(
     }
     let late = known_pools::open(&pools, &state, data_dir.path(), config.isolated).await?;
     known_clusters::note(&pools, &state, config.isolated).await?;
+    if is_made_anew && !pools.list().is_empty() {
+        state.note_made_anew(false).await?;
+    }
     pools.set_host_reserve(config.replicas.reserve_percent);
     let rights = Arc::new(Rights::load(&state, Arc::clone(&pools) as _).await?);
     let engine = pools.engine();

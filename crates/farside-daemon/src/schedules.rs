@@ -50,7 +50,11 @@ pub(crate) fn asked(
                 Some(name) => name.to_owned(),
                 None => zone_of_system()?,
             };
-            Schedule::cron(pattern, &zone).map(Some).map_err(Failure::into_error_body)
+            let schedule = Schedule::cron(pattern, &zone).map_err(Failure::into_error_body)?;
+            if let Schedule::Cron(timetable) = &schedule {
+                timetable.check_steps().map_err(Failure::into_error_body)?;
+            }
+            Ok(Some(schedule))
         }
     }
 }

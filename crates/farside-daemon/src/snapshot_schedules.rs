@@ -443,6 +443,12 @@ impl SnapshotSchedules {
         (gone, count)
     }
 
+    /// What stays of what the timetable of this volume takes; none if it is in none.
+    pub(crate) fn retention_of(&self, volume: Uuid) -> Option<Retention> {
+        let key = self.key_of(volume)?;
+        self.entries.lock().get(&key).map(|entry| entry.retention)
+    }
+
     /// By which volume a timetable is known that has this one.
     fn key_of(&self, volume: Uuid) -> Option<Uuid> {
         let entries = self.entries.lock();

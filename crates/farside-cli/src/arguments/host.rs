@@ -23,7 +23,7 @@ pub enum Host {
         /// The host's name
         #[arg(value_parser = parse_label)]
         name: String,
-        /// Directory for the three files; made if it is not there [default: NAME, here]
+        /// Directory for the three files; made if it is not there, in one that is [default: NAME, here]
         #[arg(long, value_name = "DIR")]
         directory: Option<PathBuf>,
         /// Succeed if the host is there, and write nothing: its key was told once

@@ -61,7 +61,8 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
                 return Ok(());
             }
             present::show(&context, there, &mirror, &format!("the mirror of {of}"), |m| {
-                let updates = m.schedule.as_ref().map(|s| format!(", updated {s}")).unwrap_or_default();
+                let updates = m.schedule.as_ref().map(|s| format!(", updated {s}"));
+                let updates = updates.unwrap_or_else(|| ", updated only when you ask".into());
                 let next = answers::next(m);
                 let (resized, first_copy) = (answers::resized(m), answers::first_copy(m));
                 let chained = answers::chained_group(m);

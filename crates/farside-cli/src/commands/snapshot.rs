@@ -74,8 +74,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
             let before = side_branches(&context, &name.volume).await;
             // What it sets aside may push an old one out.
             let impact = if before.is_empty() { Impact::Service } else { Impact::AsPlanned };
-            let request =
-                DestructiveRequest { method: Method::POST, path: &path, body: None::<&()>, impact };
+            let request = DestructiveRequest { method: Method::POST, path: &path, body: None::<&()>, impact };
             if let Some(done) =
                 carry_out::<Rollback>(&context.client, request, destructive, context.json).await?
             {
@@ -97,7 +96,12 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
                 context.client.request(Method::DELETE, &path, &[], None::<&()>).await?;
             context.show(&ended, |s| {
                 let points = s.points.unwrap_or_default();
-                format!("{} has no timetable of snapshots any more; {points} that it took stay\n", s.volume)
+                let all: Vec<&str> = [&s.volume].into_iter().chain(&s.others).map(String::as_str).collect();
+                let have = if all.len() == 1 { "has" } else { "have" };
+                format!(
+                    "{} {have} no timetable of snapshots any more; {points} that it took stay\n",
+                    all.join(" and ")
+                )
             });
         }
         Verb::Schedule { volumes, every, timetable, keep, hook, off: false, destructive } => {

@@ -524,3 +524,21 @@ fn an_idle_host_costs_little_memory() {
     drop((first, idle));
     eventually("all have left", || site.json("volume status p/web")["writers"] == 0);
 }
+
+/// A site that was restored without its authority for hosts says so: every host is locked out, and nothing else shows it.
+#[test]
+fn an_authority_that_is_missing_though_hosts_are_known_is_told() {
+    let root = tempfile::tempdir().unwrap();
+    let mut site = serving(root.path());
+    site.ok("volume create p/web --size 4M");
+    let _web = Host::add(&site, root.path(), "web1");
+    assert!(!site.http("/readyz").contains("authority for hosts"));
+    assert_eq!(site.stop(), Some(0));
+    std::fs::remove_file(site.dir.join("nbd-authority.pem")).unwrap();
+    site.restart();
+    let ready = site.http("/readyz");
+    assert!(
+        ready.contains("503") && ready.contains("authority for hosts (nbd-authority.pem) was not there"),
+        "{ready}"
+    );
+}

@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use crate::support::{POOL_BYTES, Pair, Site, eventually, status, text};
 use serde_json::{Value, json};
@@ -282,6 +283,16 @@ fn it_follows_a_schedule_and_waits_for_a_lost_session() {
     pair.a.kill();
     assert!(pair.b.fails(1, "mirror update q/v --timeout 1s").contains("session"));
     eventually("the loss is seen", || pair.b.json("peer list")[0]["state"] == "disconnected");
+    // Nor does a swap outlast its own time where a schedule, which has more patience, waits already: roles do not change by themselves
+    // long after somebody has given up.
+    pair.b.ok("mirror set q/v --every 1s");
+    eventually("the schedule waits", || status(&pair.b, "q/v")["state"] == "queued");
+    let began = Instant::now();
+    let said = pair.b.fails(1, "mirror swap q/v --timeout 1s --yes");
+    assert!(said.contains("no role was changed"), "{said}");
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    pair.b.ok("mirror set q/v --every off");
+    pair.b.ok("mirror abort q/v");
     let waiting =
         pair.b.command("mirror update q/v --timeout 30s --json").stdout(Stdio::piped()).spawn().unwrap();
     eventually("it waits", || status(&pair.b, "q/v")["state"] == "queued");

@@ -24,6 +24,7 @@ fn a_timetable_is_kept_with_its_zone() {
     b.ok("mirror initialize q/v");
     for (arguments, timetable) in [
         ("mirror set q/v", "0 0 30 2 *"),
+        ("mirror set q/v", "*/70 * * * *"),
         ("mirror set q/v", "@daily"),
         ("mirror set q/v", "0 0 * * * *"),
         ("mirror set q/v --time-zone Nowhere", "0 0 * * *"),
@@ -249,11 +250,21 @@ fn a_lost_state_database_costs_pairings_and_schedules_and_no_data() {
     std::fs::remove_file(&database).unwrap();
     pair.b.restart();
     assert_eq!(pair.b.json("pool list"), json!([]));
+    // A restart makes no loss unseen that nobody has done anything about.
+    for _ in 0..2 {
+        let health = pair.b.http("/readyz");
+        assert!(health.contains("503") && health.contains("was made anew"), "{health}");
+        assert_eq!(pair.b.stop(), Some(0));
+        pair.b.restart();
+    }
     let q = pair.root.path().join("q.pool");
     pair.b.ok(&format!("pool import q --path {}", q.display()));
     let found = status(&pair.b, "q/v");
     assert_eq!((&found["state"], &found["schedule"]), (&json!("mirrored"), &Value::Null));
     assert_eq!(found["schedule_lost"], true);
+    let ready = pair.b.http("/readyz");
+    assert!(ready.contains("503") && ready.contains("q/v is updated only when somebody asks"), "{ready}");
+    assert!(!ready.contains("was made anew"), "a pool is there: {ready}");
     pair.b.has_logged("unknown to the state database");
     assert_eq!(pair.b.nbd("q/v").read_all(), wanted);
     // The source's too. With the sites paired again updates go on from the base that both pools hold.
@@ -329,4 +340,22 @@ fn updates_that_bring_nothing_are_not_in_the_log() {
     eventually("one that brought something has a line at both sites", || {
         ends(&pair.b, "transfer done") == 2 && ends(&pair.a, "transfer ends: the destination has it") >= 1
     });
+}
+
+/// A script that says again what is set already is asked nothing, whatever the next tick lets go.
+#[test]
+fn the_same_retention_said_again_asks_nothing() {
+    let root = tempfile::tempdir().unwrap();
+    let site = Site::start(root.path(), "a");
+    site.ok(&format!("pool create p --path {} --size 64M", site.dir.join("p.pool").display()));
+    for volume in ["p/v", "p/w"] {
+        site.ok(&format!("volume create {volume} --size 1M"));
+    }
+    site.ok("snapshot schedule p/v p/w --every 1s --keep last=5");
+    eventually("points are there", || site.json("snapshot list p/v").as_array().unwrap().len() >= 4);
+    site.ok("snapshot schedule p/v p/w --every 1h --keep last=1 --yes");
+    let again = site.farside("snapshot schedule p/v p/w --every 1h --keep last=1");
+    assert!(again.status.success(), "{}", text(&again.stderr));
+    let ended = site.ok("snapshot schedule p/w --off");
+    assert!(ended.contains("p/v and p/w have no timetable"), "both are named: {ended}");
 }

@@ -13,7 +13,7 @@ use rustls::pki_types::CertificateDer;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::authority::{Authority, fingerprint_of};
+use super::authority::{AUTHORITY_FILE, Authority, fingerprint_of};
 use super::own::{self, OwnFiles};
 use crate::convert;
 use crate::exports::Exports;
@@ -43,6 +43,8 @@ pub(crate) enum Trust {
 pub(crate) struct Hosts {
     pub(super) trust: Trust,
     authority: Mutex<Option<Arc<Authority>>>,
+    /// What this process has found that somebody should know.
+    warning: Mutex<Option<String>>,
     table: Mutex<Table>,
     state: State,
     pub(super) exports: Arc<Exports>,
@@ -137,6 +139,7 @@ impl Hosts {
         Ok(Hosts {
             trust,
             authority: Mutex::default(),
+            warning: Mutex::default(),
             table: Mutex::new(table),
             state: state.clone(),
             exports,
@@ -155,6 +158,11 @@ impl Hosts {
         *self.server_ends_at.lock() = at;
     }
 
+    /// What somebody should know of the certificates of hosts.
+    pub(crate) fn warning(&self) -> Option<String> {
+        self.warning.lock().clone()
+    }
+
     /// The site's authority, made if there is none.
     pub(super) fn authority(&self) -> Result<Arc<Authority>, String> {
         let Trust::Site { directory } = &self.trust else {
@@ -165,6 +173,18 @@ impl Hosts {
         let mut known = self.authority.lock();
         if let Some(authority) = &*known {
             return Ok(Arc::clone(authority));
+        }
+        // Of a site that was restored without it.
+        let hosts = self.table.lock().hosts.len();
+        if hosts > 0 && !directory.join(AUTHORITY_FILE).exists() {
+            let what = format!(
+                "this site's authority for hosts ({AUTHORITY_FILE}) was not there and is made anew, though {hosts} {} a \
+                 certificate of the old one: those are refused, and hosts of this site refuse to connect. Put the file back from a backup and \
+                 restart farsided; or farside host remove and farside host add each, and carry the new certificates to them",
+                if hosts == 1 { "host has" } else { "hosts have" }
+            );
+            tracing::error!("{what}");
+            *self.warning.lock() = Some(what);
         }
         let authority = Arc::new(Authority::load_or_create(directory)?);
         *known = Some(Arc::clone(&authority));

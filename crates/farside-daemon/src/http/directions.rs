@@ -98,7 +98,9 @@ async fn break_off(
         });
         // What cannot be asked now names none: nobody who takes over waits for that.
         let lets_go = match (&at_uuid, site.mirrors.destination(&name.pool)) {
-            (Some(at), Ok(destination)) => destination.plan_break_lets_go(&name, *at).await.unwrap_or_default(),
+            (Some(at), Ok(destination)) => {
+                destination.plan_break_lets_go(&name, *at).await.unwrap_or_default()
+            }
             _ => Vec::new(),
         };
         // What waits for its turn or a session has brought nothing.

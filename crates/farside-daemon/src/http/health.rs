@@ -8,6 +8,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use farside_api::{Pool, PoolRoom, PoolState};
+use farside_mirror::{MirrorStatus, State as MirrorState, Stopped};
 use farside_store::VolumeStatus;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -118,7 +119,27 @@ pub(super) fn warnings(site: &Site) -> Vec<String> {
             .collect::<Vec<_>>()
     });
     let daemons = site.keeper.iter().flat_map(|keeper| keeper.warnings());
-    pools.chain(volumes).chain(daemons).chain(site.alarms.warnings()).collect()
+    let mirrors = site.mirrors.statuses().into_iter().filter_map(|mirror| left_alone(&mirror));
+    let own = mirrors.chain(site.hosts.warning());
+    pools.chain(volumes).chain(daemons).chain(own).chain(site.alarms.warnings()).collect()
+}
+
+/// That nothing will ever come to a replica by itself: no alarm of lateness says it, as nobody knows how late it may be.
+fn left_alone(mirror: &MirrorStatus) -> Option<String> {
+    let name = &mirror.relationship.destination;
+    if mirror.state == MirrorState::BrokenOff {
+        return None;
+    }
+    match &mirror.stopped {
+        Some(Stopped::NoRight(why)) => return Some(format!("{name} gets nothing any more: {why}")),
+        Some(Stopped::NoRoom(_)) | None => {}
+    }
+    mirror.relationship.schedule_lost.then(|| {
+        format!(
+            "{name} is updated only when somebody asks: the state database that knew its schedule is lost or older. To set one: farside \
+             mirror set {name} --every TIME; if none is meant: --every off"
+        )
+    })
 }
 
 /// Why somebody has to look after the site. Lag and sessions are no matter of this: the replica's site goes on serving what it has.

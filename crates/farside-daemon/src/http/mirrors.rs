@@ -329,6 +329,10 @@ async fn plan_set(
     retention: Option<Retention>,
 ) -> Result<Plan, ApiError> {
     let Some(retention) = retention else { return Ok(plans::rotate_otherwise(name, None, &[], 0)) };
+    // A script says it again: what goes then goes by what is in force, and no question keeps it.
+    if retention == mirror.status().relationship.retention {
+        return Ok(plans::rotates_so_already(name, &retention.to_string()));
+    }
     let (gone, of) = mirror.would_let_go(&retention).await?;
     let gone: Vec<_> =
         gone.iter().map(|s| (format!("{name}@{}", s.name), convert::time(s.created_at))).collect();

@@ -84,6 +84,10 @@ async fn set(
     if planned.plan {
         let timetables = Arc::clone(&site.snapshot_schedules);
         let retention = wanted.retention;
+        // As with mirrors: said again it changes nothing, and asks nothing.
+        if let Some(retention) = retention.filter(|wanted| timetables.retention_of(uuid) == Some(*wanted)) {
+            return Ok(Outcome::Plan(plans::rotates_so_already(&name, &retention.to_string())));
+        }
         let found =
             site.blocking.run(move || Ok::<_, ErrorBody>(timetables.would_let_go(uuid, retention.as_ref())));
         let (gone, of) = found.await?;

@@ -95,7 +95,11 @@ fn a_rollback_loses_nothing() {
     );
     let old = [String::from("rescue-2026-11-01T08:00:00Z")];
     let pushed = rollback(&RollbackFacts { lets_go: &old, ..rollback_facts(&volume, &[]) });
-    assert!(pushed.lost[0].contains("farside snapshot hold p/db@rescue-2026-11-01T08:00:00Z"), "{}", shown(&pushed));
+    assert!(
+        pushed.lost[0].contains("farside snapshot hold p/db@rescue-2026-11-01T08:00:00Z"),
+        "{}",
+        shown(&pushed)
+    );
     assert!(pushed.lost_bytes.is_none());
     let of_group = rollback(&RollbackFacts { group: Some("shop"), ..rollback_facts(&volume, &[]) });
     assert_eq!(
@@ -264,7 +268,11 @@ fn a_break_shows_what_never_arrived_and_what_becomes_a_side_branch() {
     );
     let old = [String::from("rescue-2026-11-01T08:00:00Z")];
     let pushed = break_off(&BreakFacts { lets_go: &old, ..facts() });
-    assert!(pushed.lost[0].contains("the old side branch p/db@rescue-2026-11-01T08:00:00Z"), "{}", shown(&pushed));
+    assert!(
+        pushed.lost[0].contains("the old side branch p/db@rescue-2026-11-01T08:00:00Z"),
+        "{}",
+        shown(&pushed)
+    );
     assert!(pushed.lost[1].starts_with("what was written at a:p/db"), "{}", shown(&pushed));
     assert_eq!(pushed.lost_seconds, Some(12.5), "the time is that of what did not arrive");
     let full = break_off(&BreakFacts { hosts_refused: Some("no room. Free 4 MiB"), ..facts() });

@@ -20,6 +20,7 @@ use tokio::task::JoinSet;
 use uuid::Uuid;
 
 use self::counted::Counted;
+use super::lead::Lead;
 use super::test_databases::TestDatabase;
 use super::transfers::tests::report;
 use super::{Card, Common, DatabaseAddress, Desk, Leading, PoolRelationships, Renewal, State, Turn};
@@ -43,7 +44,7 @@ struct Load {
     sources: Vec<SourceRelationship>,
     number: AtomicU64,
     /// The longest that a renewal of the lease has taken, microseconds.
-    longest_renewal: AtomicU64,
+    longest_renewal: Arc<AtomicU64>,
 }
 
 fn card(name: &str) -> Card {
@@ -85,9 +86,9 @@ fn common() -> Common {
 
 impl Load {
     /// Ten thousand mirrors each way, in one pool.
-    async fn make(database: &TestDatabase, leading: &Leading) -> Load {
+    async fn make(database: &TestDatabase, lead: Lead, longest_renewal: Arc<AtomicU64>) -> Load {
         let DatabaseAddress::Server(server) = database.address() else { unreachable!() };
-        let led = DatabaseAddress::Server(Box::new((**server).clone().with_lead(leading.lead)));
+        let led = DatabaseAddress::Server(Box::new((**server).clone().with_lead(lead)));
         let state = State::open_at(&led).await.unwrap();
         let of_pool = PoolRelationships::new(state.clone(), POOL);
         let (mut replicas, mut sources) = (Vec::new(), Vec::new());
@@ -102,7 +103,7 @@ impl Load {
             state.save_source(&source).await.unwrap();
             sources.push(source);
         }
-        let (number, longest_renewal) = (AtomicU64::new(0), AtomicU64::new(0));
+        let number = AtomicU64::new(0);
         Load { state, of_pool, replicas, sources, number, longest_renewal }
     }
 
@@ -138,36 +139,6 @@ impl Load {
     async fn update_source(&self, source: &SourceRelationship) {
         let changed = SourceRelationship { base: Some(Uuid::new_v4()), ..source.clone() };
         self.state.save_source(&changed).await.unwrap();
-    }
-
-    /// The lease and those who wait for it, until this is dropped.
-    fn keep_lease(
-        self: &Arc<Self>,
-        mut desk: Desk,
-        leading: Leading,
-        others: Vec<(Desk, Card)>,
-    ) -> JoinSet<()> {
-        let mut daemons = JoinSet::new();
-        let this = Arc::clone(self);
-        daemons.spawn(async move {
-            loop {
-                tokio::time::sleep(RENEWED_EVERY).await;
-                let began = Instant::now();
-                let renewal = desk.renew(leading.lead).await.unwrap();
-                assert!(matches!(renewal, Renewal::Holds { .. }), "{renewal:?}");
-                this.longest_renewal.fetch_max(began.elapsed().as_micros() as u64, Ordering::Relaxed);
-            }
-        });
-        for (mut desk, card) in others {
-            daemons.spawn(async move {
-                loop {
-                    let turn = desk.turn(&card, &common(), (true, true), None).await.unwrap();
-                    assert!(matches!(turn, Turn::Waits { .. }), "{turn:?}");
-                    tokio::time::sleep(LOOKED_EVERY).await;
-                }
-            });
-        }
-        daemons
     }
 
     /// As many updates as go, of so many replicas and sources at once; how many of each.
@@ -224,6 +195,35 @@ impl Load {
     }
 }
 
+/// The lease and those who wait for it, until this is dropped. `longest` is the longest renewal, µs.
+fn keep_lease(
+    longest: Arc<AtomicU64>,
+    mut desk: Desk,
+    leading: Leading,
+    others: Vec<(Desk, Card)>,
+) -> JoinSet<()> {
+    let mut daemons = JoinSet::new();
+    daemons.spawn(async move {
+        loop {
+            tokio::time::sleep(RENEWED_EVERY).await;
+            let began = Instant::now();
+            let renewal = desk.renew(leading.lead).await.unwrap();
+            assert!(matches!(renewal, Renewal::Holds { .. }), "{renewal:?}");
+            longest.fetch_max(began.elapsed().as_micros() as u64, Ordering::Relaxed);
+        }
+    });
+    for (mut desk, card) in others {
+        daemons.spawn(async move {
+            loop {
+                let turn = desk.turn(&card, &common(), (true, true), None).await.unwrap();
+                assert!(matches!(turn, Turn::Waits { .. }), "{turn:?}");
+                tokio::time::sleep(LOOKED_EVERY).await;
+            }
+        });
+    }
+    daemons
+}
+
 /// Copies what some mirrors have of log and history until there is as much of it as is kept.
 const GROWN_OLD: [&str; 2] = [
     "INSERT INTO transfers (relationship, volume, ended_at, record) SELECT relationship, volume, ended_at, record \
@@ -240,11 +240,14 @@ async fn what_ten_thousand_mirrors_and_five_daemons_ask_of_postgresql() {
     let seconds = Duration::from_secs(seconds);
     let mut counted = Counted::of(&database).await;
     let (desk, leading, others) = site(&database).await;
+    // Making the rows takes minutes: nobody may take the lease over meanwhile.
+    let longest = Arc::new(AtomicU64::new(0));
+    let lead = leading.lead;
+    let daemons = keep_lease(Arc::clone(&longest), desk, leading, others);
     // Rows that are there before it begins need not wait for the disk.
     counted.sync(false).await;
-    let load = Arc::new(Load::make(&database, &leading).await);
+    let load = Arc::new(Load::make(&database, lead, longest).await);
     counted.sync(true).await;
-    let daemons = load.keep_lease(desk, leading, others);
 
     let part = counted.begin(&load).await;
     tokio::time::sleep(seconds).await;

@@ -24,6 +24,9 @@ pub(super) const ACCOUNTS: &str = "accounts";
 /// The name of where the site was when it met its peers last.
 const WHEREABOUTS: &str = "whereabouts";
 
+/// The name of that the database was made anew for a site that had its key before.
+const MADE_ANEW: &str = "made_anew";
+
 /// The name of a throttle of the site.
 fn throttle(direction: Direction) -> &'static str {
     match direction {
@@ -41,6 +44,16 @@ impl State {
     /// Notes it.
     pub(crate) async fn set_whereabouts(&self, whereabouts: &str) -> Result<(), StateError> {
         self.set_setting(WHEREABOUTS, whereabouts).await
+    }
+
+    /// Whether it was made anew for a site that had its key before, and nobody has done anything about that yet.
+    pub(crate) async fn is_made_anew(&self) -> Result<bool, StateError> {
+        Ok(self.setting(MADE_ANEW).await?.is_some_and(|value| !value.is_empty()))
+    }
+
+    /// Notes it, or that it is over.
+    pub(crate) async fn note_made_anew(&self, is_so: bool) -> Result<(), StateError> {
+        self.set_setting(MADE_ANEW, if is_so { "yes" } else { "" }).await
     }
 
     /// Whether several daemons may share it: it is a database of a server.

@@ -392,7 +392,14 @@ async fn prepare(
 
 /// An update that has arrived whole.
 async fn arrive(mirror: &Mirror, link_wait: Duration) -> Result<TransferReport, MirrorError> {
-    let report = mirror.update_alone(link_wait).await?.ended().await?;
+    let report = match mirror.update_alone(link_wait).await?.ended().await {
+        Err(MirrorError::NoSession(why)) => {
+            return Err(MirrorError::NoSession(format!(
+                "{why}; no role was changed, and none will be by itself"
+            )));
+        }
+        ended => ended?,
+    };
     match report.result {
         TransferResult::Ok => Ok(report),
         TransferResult::Failed | TransferResult::Aborted => {

@@ -7,9 +7,9 @@ use farside_engine::SnapshotInfo;
 use farside_link::{Bucket, throttle};
 use farside_peer::PeerId;
 use farside_platform::Timestamp;
-use farside_transfer::TransferKind;
 use farside_transfer::limits::GONE_ATTEMPTS;
 use farside_transfer::report::{Progress, TransferReport};
+use farside_transfer::{Phase, TransferKind};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -49,6 +49,9 @@ pub struct Asked {
     until: Instant,
 }
 
+/// How much later than wanted a wait may end by itself.
+const OWN_END_WITHIN: Duration = Duration::from_secs(2);
+
 impl Asked {
     /// Waits for the end of the transfer that covers the moment of asking. `Ok` is a report of one that ran, well or
     /// not; an error says why none ran.
@@ -64,6 +67,17 @@ impl Asked {
             return Err(MirrorError::State(format!(
                 "the transfer of {volume} has not begun: {before}. It stays in line and begins when it has its turn; to \
                  take it out: farside mirror abort {volume}"
+            )));
+        }
+        // Whoever joined what a schedule had asked for waits no longer than he said: that one has more patience. One of his own ends
+        // by itself about now.
+        tokio::select! {
+            ended = &mut ended => return ended.unwrap_or_else(|_| Err(gone())),
+            () = tokio::time::sleep(OWN_END_WITHIN) => {}
+        }
+        if mirror.waits_for_session() {
+            return Err(MirrorError::NoSession(String::from(
+                "none came in the time given. What the schedule asked for goes on waiting",
             )));
         }
         ended.await.unwrap_or_else(|_| Err(gone()))
@@ -120,6 +134,11 @@ impl Mirror {
     }
 
     /// Who is before its transfer, if that waits for its turn.
+    /// A transfer has been asked for, and has not begun for want of a session.
+    fn waits_for_session(&self) -> bool {
+        self.progress.borrow().as_ref().is_some_and(|progress| progress.phase == Phase::Waiting)
+    }
+
     fn in_line(&self) -> Option<String> {
         let id = self.status.borrow().relationship.id;
         let before = self.parts.queue.before(id)?;

@@ -216,7 +216,7 @@ impl Driver {
         if self.state.work == Work::BrokenOff && self.never_held() {
             return Some(format!(
                 "no copy of {of} had arrived whole when this mirror was broken off; its hosts go on. To begin again: farside mirror \
-                 delete {0}, then farside mirror create {of} {0}",
+                 delete {0}, then farside mirror create {of} {0}, with --every and --keep once more: they end with the mirror",
                 self.relationship.destination
             ));
         }
@@ -226,6 +226,15 @@ impl Driver {
                 return Some(format!(
                     "sleeps: the other site has ended the mirror by which {of} followed {0}, and each goes its own way; nothing \
                      is wrong here. To forget the way back: farside mirror delete {0}",
+                    self.relationship.destination
+                ));
+            }
+            // Nothing is kept for the direction of the way back either, where its source has gone on since and is yet to say so.
+            SourceHeard::Released if self.relationship.broken_off_at.is_none() => {
+                return Some(format!(
+                    "this site has lost its state database, and {of} keeps nothing for this mirror: it was released there, or was only the \
+                     way back. Whether hosts went on there is told within a minute; farside mirror status there says it, too. Only if none \
+                     did: farside mirror delete {}",
                     self.relationship.destination
                 ));
             }

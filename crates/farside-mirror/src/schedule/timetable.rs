@@ -22,6 +22,14 @@ use crate::limits::{TIME_ZONE_BYTES_MAX, TIMETABLE_BYTES_MAX};
 const FIELDS: usize = 5;
 /// Where the hour stands.
 const HOUR: usize = 1;
+/// How far a field reaches, and in what.
+const REACH: [(u32, &str); FIELDS] = [
+    (60, "the minutes of an hour"),
+    (24, "the hours of a day"),
+    (31, "the days of a month"),
+    (12, "the months of a year"),
+    (7, "the days of a week"),
+];
 /// What fires at all does so within 400 years of this day: after that the calendar repeats itself.
 const CALENDAR_BEGINS: DateTime = civil::datetime(2000, 1, 1, 0, 0, 0, 0);
 
@@ -68,6 +76,26 @@ impl Timetable {
         let (zone_name, zone) = zone(time_zone)?;
         let is_every_hour = fields[HOUR].contains('*');
         Ok(Timetable { pattern, zone_name, cron, zone, is_every_hour })
+    }
+
+    /// That a step reaches over the end of its field, where cron begins anew: `*/70` minutes is once an hour. Not asked of what was
+    /// set before.
+    ///
+    /// # Errors
+    /// [`MirrorError::Invalid`] names the step, and what it would be.
+    pub fn check_steps(&self) -> Result<(), MirrorError> {
+        let fields = self.pattern.split(' ').zip(REACH);
+        for (field, (reach, what)) in fields {
+            let steps = field.split(',').filter_map(|part| part.split_once('/')?.1.parse::<u32>().ok());
+            if let Some(step) = steps.into_iter().find(|step| *step >= reach) {
+                return Err(MirrorError::Invalid(format!(
+                    "/{step} in {field:?} of {:?} reaches over the end of its field, {what}: each begins anew, so it would come once in \
+                     each. For an interval that is no part of it: --every",
+                    self.pattern
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// The five fields.
@@ -324,5 +352,19 @@ mod tests {
         assert_eq!(timetable.to_string(), "*/15 * * * * Europe/Berlin");
         assert_eq!(timetable, Timetable::new("*/15 * * * *", "Europe/Berlin").unwrap());
         assert_ne!(timetable, Timetable::new("*/15 * * * *", "UTC").unwrap());
+    }
+
+    #[test]
+    fn a_step_that_reaches_over_its_field_is_named() {
+        for fine in
+            ["*/15 * * * *", "0 */12 * * *", "0 3 */2 * *", "5,35 * * * *", "0 0 1 */3 *", "0/20 * * * 1-5/2"]
+        {
+            assert!(Timetable::new(fine, "UTC").unwrap().check_steps().is_ok(), "{fine}");
+        }
+        for over in ["*/70 * * * *", "0 */36 * * *", "0 0 */40 * *", "0-30/60 * * * *"] {
+            let Ok(timetable) = Timetable::new(over, "UTC") else { continue };
+            let said = timetable.check_steps().unwrap_err().to_string();
+            assert!(said.contains("reaches over") && said.contains("--every"), "{said}");
+        }
     }
 }

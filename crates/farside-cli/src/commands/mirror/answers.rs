@@ -95,7 +95,7 @@ pub(super) fn broken_off(mirror: &Mirror) -> String {
     if mirror.current_snapshot.is_none() {
         return format!(
             "{name} is {is}, and EMPTY: no copy of {source} had arrived whole. To begin again: farside mirror delete {name}, then \
-             farside mirror create\n{refused}"
+             farside mirror create, with --every and --keep once more: they end with the mirror\n{refused}"
         );
     }
     let kept = mirror.kept_as.as_ref().map(|kept| format!("what is newer stays as {kept}\n"));
