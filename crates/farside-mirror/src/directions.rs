@@ -38,6 +38,8 @@ pub(crate) enum PoolSays {
         settled: Settled,
         /// It is prepared for a role change, and the destination stands on its last snapshot.
         is_taken_over: bool,
+        /// It has followed the destination's since that was broken off, and was broken off itself after that.
+        has_followed_since: bool,
     },
 }
 
@@ -65,6 +67,10 @@ pub(crate) enum Heard {
 /// What is made of what a destination says. What is known of the relationship by the database suffices: a pool that is away must
 /// not come back unfenced. `is_news`: it was never answered before, and comes from one that may mirror the volume and was
 /// not followed by it meanwhile; then whoever released the relationship here did not know of it.
+///
+/// Of two breaks the later one counts. Who follows a volume lets go of the mirror in the other direction with the first version that
+/// it has of that, and a break of that mirror that it never heard of is older than whatever comes after. What the destination does
+/// later begins with a transfer from here, by which the mirror is known here again.
 pub(crate) fn hear(said: Said, is_known: bool, is_news: bool, pool: PoolSays) -> Heard {
     let is_break = matches!(said, Said::BrokenOff | Said::Ended);
     let if_known = |heard| if is_known { heard } else { Heard::NothingKept };
@@ -86,6 +92,7 @@ pub(crate) fn hear(said: Said, is_known: bool, is_news: bool, pool: PoolSays) ->
         PoolSays::Present { settled: Settled::Followed, .. } if said == Said::Beyond => Heard::NotHere,
         _ if said == Said::Withdrawn => if_known(Heard::Clear),
         _ if is_known => Heard::Note,
+        PoolSays::Present { has_followed_since: true, .. } if is_break => Heard::NothingKept,
         PoolSays::Present { is_kept: true, .. } => Heard::Note,
         PoolSays::Present { .. } if is_news => Heard::Note,
         PoolSays::Present { .. } => Heard::NothingKept,

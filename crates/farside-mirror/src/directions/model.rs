@@ -2,7 +2,8 @@
 //! rights taken back, pools that close and come back, databases that are lost, and words that do not arrive. After each the
 //! sites are left alone until nothing more is said. Then two sites that hosts may write to are both marked, unless a person at
 //! the site that is not has decided so. And hosts may write to an original that all others follow, unless one of these was
-//! deleted after it went on, which only a person can settle.
+//! deleted after it went on, which only a person can settle. And no site is overtaken by a break that it has followed, if its own
+//! is later.
 //!
 //! The decisions are the product's ([`hear`], [`release`], [`is_refused`], [`is_fenced`], [`GoneOn::is_settled`]); what surrounds them is
 //! told here anew, as small as it gets.
@@ -89,6 +90,9 @@ struct Mirror {
     is_known: bool,
     /// At the source: in the pool.
     is_kept: bool,
+    /// At the destination: in the pool, what it has had of the source. The source's own mirror of the destination's volume, if it was
+    /// broken off, was so before that.
+    has_version: bool,
     mark: Option<Mark>,
 }
 
@@ -150,9 +154,13 @@ impl World {
             at_destination: AtDestination::Follows,
             is_known: true,
             is_kept: true,
+            has_version: true,
             beyond: Sites::of(self.known_chain(source)),
             ..Mirror::default()
         };
+        // What was kept for the mirror back has a successor, and what that has brought; who was overtaken by it is so no more.
+        let back = &mut self.mirrors[source][destination];
+        (back.is_known, back.is_kept, back.has_version, back.mark) = (false, false, false, None);
         self.holds[destination] = self.holds[source];
         self.origin[destination] = Some(source);
         self.knows[destination] = false;
@@ -309,6 +317,7 @@ impl World {
     fn replaced(&mut self, d: usize, before: usize, ending: Ending) {
         let mirror = &mut self.mirrors[d][before];
         (mirror.at_destination, mirror.ending) = (AtDestination::Nothing, Some(ending));
+        mirror.has_version = false;
     }
 
     fn is_host_writing(&self, site: usize) -> bool {
@@ -387,6 +396,7 @@ impl World {
         let policy = self.policy[source];
         let back = self.mirrors[source][destination].at_destination;
         let was_its_replica = matches!(back, AtDestination::Broken | AtDestination::Dormant);
+        let has_followed = was_its_replica && self.mirrors[source][destination].has_version;
         let mirror = &mut self.mirrors[destination][source];
         let itself = (said != Said::Beyond).then_some(destination);
         let gone_on = GoneOn { itself, follows: follows.all() };
@@ -406,6 +416,7 @@ impl World {
                 follows: chain.contains(&destination),
                 settled: gone_on.settled(&chain, &line),
                 is_taken_over: false,
+                has_followed_since: has_followed && !mirror.is_kept && !mirror.is_told_lost,
             }
         } else {
             PoolSays::Absent
@@ -482,7 +493,8 @@ impl World {
                     }
                     AtDestination::Broken | AtDestination::Dormant => mirror.ending = ending(Said::Ended),
                 }
-                world.mirrors[d][s].at_destination = AtDestination::Nothing;
+                (world.mirrors[d][s].at_destination, world.mirrors[d][s].has_version) =
+                    (AtDestination::Nothing, false);
             }
             Step::Resync(d, s) => {
                 let mirror = &mut world.mirrors[d][s];
@@ -493,7 +505,6 @@ impl World {
                 let before = std::mem::take(mirror);
                 world.begin(d, s);
                 // Who was overtaken by this one is so no more; what others said stays.
-                world.mirrors[s][d].mark = None;
                 world.resynced(d, s, before, Vec::new());
             }
             Step::Follow(d, s) => {
@@ -501,11 +512,10 @@ impl World {
                 let is_free = self.record(d).is_none_or(|source| source == s) && self.follows(d).is_none();
                 let has_base = self.mirrors[s][d].is_kept;
                 (is_there && is_free && has_base && !self.is_ring(d, s)).then_some(())?;
-                world.mirrors[s][d] = Mirror {
-                    at_destination: self.mirrors[s][d].at_destination,
-                    told: true,
-                    ..Mirror::default()
-                };
+                // It may not have heard of the break that it follows, nor that the mirror was deleted after that.
+                let Mirror { at_destination, told, is_told_lost, ending, .. } = self.mirrors[s][d];
+                world.mirrors[s][d] =
+                    Mirror { at_destination, told, is_told_lost, ending, ..Mirror::default() };
                 world.begin(d, s);
                 world.resynced(d, s, self.mirrors[d][s], Vec::new());
             }
@@ -692,6 +702,15 @@ impl World {
         }
         if (0..SITES).any(|site| self.chain(site).contains(&site)) {
             return Err(String::from("a ring: there is no original"));
+        }
+        for (d, s) in (0..SITES).flat_map(|d| (0..SITES).map(move |s| (d, s))) {
+            let (mirror, back) = (&self.mirrors[d][s], &self.mirrors[s][d]);
+            let is_later = matches!(back.at_destination, AtDestination::Broken | AtDestination::Dormant);
+            if mirror.mark.is_some_and(|mark| !mark.beyond) && is_later && back.has_version {
+                return Err(format!(
+                    "{s} is overtaken by a break of {d} that it has followed, and its own is later"
+                ));
+            }
         }
         Ok(())
     }

@@ -158,6 +158,10 @@ impl Shared {
         let is_in_doubt = was_its_replica && word.broken_off_at == 0;
         let pool = match (pool, &known) {
             (PoolSays::Present { follows, settled, is_taken_over, .. }, None) => {
+                let has_followed_since = match was_its_replica {
+                    true => self.has_followed_since(&word).await.map_err(to_refusal)?,
+                    false => false,
+                };
                 // What was once taken for it may be here as a point that retention keeps of the other direction: only a pin says
                 // that it followed last.
                 let is_kept = match has_forgotten || is_in_doubt {
@@ -165,7 +169,7 @@ impl Shared {
                     false => self.is_kept(relationship, &volume).await,
                 };
                 let is_kept = is_kept.map_err(to_refusal)?;
-                PoolSays::Present { is_kept, follows, settled, is_taken_over }
+                PoolSays::Present { is_kept, follows, settled, is_taken_over, has_followed_since }
             }
             (pool, _) => pool,
         };
@@ -238,8 +242,13 @@ impl Shared {
                 ));
             }
             Heard::NothingKept => {
-                tracing::debug!(%relationship, %peer, %volume, "a mirror for which this site keeps no base was \
-                     broken off; nothing to do");
+                if matches!(pool, PoolSays::Present { has_followed_since: true, .. }) {
+                    tracing::info!(%relationship, %peer, %volume, replica = %known.destination, "heard of an old break of \
+                         {0}: {volume} has followed {0} since, and was broken off after that. Nothing to do", known.destination);
+                } else {
+                    tracing::debug!(%relationship, %peer, %volume, "a mirror for which this site keeps no base was \
+                         broken off; nothing to do");
+                }
                 return Ok(noted(Standing::NothingKept));
             }
             _ => {}

@@ -23,6 +23,7 @@ mod retention;
 mod rings;
 mod room;
 mod similar;
+mod stale_breaks;
 #[path = "../support/mod.rs"]
 mod support;
 mod swap;

@@ -1,9 +1,11 @@
 //! What a destination says of itself, checked, and what the pool here says to it.
 
+use std::cmp::Ordering;
 use std::time::Duration;
 
 use farside_engine::{EngineError, SnapshotInfo, SnapshotOwner, VolumeName};
 use farside_peer::{PeerId, Refusal};
+use farside_platform::Timestamp;
 use farside_transfer::bases::is_kept_for;
 use farside_transfer::limits::HOPS_MAX;
 use farside_transfer::protocol;
@@ -89,6 +91,51 @@ impl Word {
             _ => {}
         }
         self
+    }
+}
+
+/// The break that a word is of, as far as it can be compared with what is here.
+#[derive(Clone, Copy, Debug)]
+struct Break {
+    relationship: Uuid,
+    /// The version that hosts went on from, as the destination knows it by now.
+    stands_on: Uuid,
+    /// By the destination's clock.
+    at: Timestamp,
+}
+
+impl Break {
+    /// None of a word that is of no break, or of one whose moment went with a database: what is made of that is another matter.
+    fn of(word: &Word) -> Option<Break> {
+        let is_break = matches!(word.said, Said::BrokenOff | Said::Ended) && word.broken_off_at != 0;
+        let stands_on = word.snapshot.filter(|_| is_break)?.uuid;
+        Some(Break { relationship: word.relationship, stands_on, at: Timestamp(word.broken_off_at) })
+    }
+
+    /// Whether what is here by `back`, the mirror in the other direction, was taken by the destination after this break. `all` are the
+    /// volume's snapshots.
+    ///
+    /// With the first version that came by `back` everything that was kept for this relationship went; what the destination has had of
+    /// this volume after that is kept for it again, and takes the place of what `back` has brought. A resync that was begun and has
+    /// brought nothing stands on what both had before.
+    fn was_followed(&self, all: &[SnapshotInfo], back: Uuid) -> bool {
+        if all.iter().any(|s| s.pinned_by.contains(&self.relationship)) {
+            return false;
+        }
+        let is_brought = |s: &&SnapshotInfo| s.pinned_by.contains(&back);
+        let Some(brought) = all.iter().filter(is_brought).max_by_key(|s| s.sequence) else { return false };
+        let stands_on = all.iter().find(|s| s.uuid == self.stands_on);
+        match stands_on.map(|s| s.sequence.cmp(&brought.sequence)) {
+            // What hosts went on from was here before they did, and what was taken then came after it.
+            Some(Ordering::Less) => true,
+            Some(Ordering::Greater) => false,
+            // As a rule it went with the rest; and a destination that has given up its old base calls the newest that it has what it
+            // stands on. What `back` took was taken at the destination, so that both moments are of its clock: no two clocks are
+            // compared. One that was set back in between has this side overtaken, which a person can end.
+            Some(Ordering::Equal) | None => {
+                brought.owner == SnapshotOwner::Relationship(back) && brought.created_at > self.at
+            }
+        }
     }
 }
 
@@ -195,8 +242,22 @@ impl Shared {
         }
     }
 
+    /// Whether the volume, which was the destination's replica and was broken off, has followed it since the break that this word is
+    /// of. Asked of the pool alone: a restart, or a lost database, takes nothing of it along.
+    pub(super) async fn has_followed_since(&self, word: &Word) -> Result<bool, MirrorError> {
+        let Some(break_off) = Break::of(word) else { return Ok(false) };
+        let (engine, of) = (self.engine.clone(), word.volume.clone());
+        blocking(move || {
+            let Some(back) = engine.replica_record(&of)?.filter(|record| record.broken_off) else {
+                return Ok(false);
+            };
+            Ok::<_, MirrorError>(break_off.was_followed(&engine.all_snapshots(&of)?, back.relationship))
+        })
+        .await
+    }
+
     /// What the pool says of the relationship, and whether the volume was the destination's replica and broken off; what is kept
-    /// for it is looked at later.
+    /// for it, and what the volume has followed, is looked at later.
     pub(super) async fn pool_says(
         &self,
         peer: PeerId,
@@ -233,7 +294,9 @@ impl Shared {
             Some(_) => (false, Settled::No),
             None => (follows, settled),
         };
-        Ok((PoolSays::Present { is_kept: false, follows, settled, is_taken_over }, was_its_replica))
+        let has_followed_since = false;
+        let says = PoolSays::Present { is_kept: false, follows, settled, is_taken_over, has_followed_since };
+        Ok((says, was_its_replica))
     }
 
     /// What follows the volume, as far as it counts for this word. Of what is said once it is asked later who has come back since.
@@ -247,5 +310,54 @@ impl Shared {
             }
             _ => Vec::new(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIRROR: Uuid = Uuid::from_u128(1);
+    const BACK: Uuid = Uuid::from_u128(2);
+
+    /// The snapshot that came here as number `sequence`, and is kept for these.
+    fn kept(sequence: u64, taken_at: u64, taken_for: Uuid, pinned_by: &[Uuid]) -> SnapshotInfo {
+        SnapshotInfo {
+            name: format!("s{sequence}"),
+            uuid: Uuid::from_u128(sequence.into()),
+            created_at: Timestamp(taken_at),
+            size_bytes: 0,
+            owner: SnapshotOwner::Relationship(taken_for),
+            held: false,
+            pinned_by: pinned_by.to_vec(),
+            sequence,
+        }
+    }
+
+    fn was_followed(stands_on: u128, at: u64, all: &[SnapshotInfo]) -> bool {
+        let stands_on = Uuid::from_u128(stands_on);
+        Break { relationship: MIRROR, stands_on, at: Timestamp(at) }.was_followed(all, BACK)
+    }
+
+    #[test]
+    fn what_came_by_the_mirror_back_says_whether_a_break_was_followed() {
+        let base = kept(10, 5, MIRROR, &[]);
+        let brought = kept(11, 20, BACK, &[BACK]);
+        // Whatever clocks say: what hosts went on from was here before what they wrote came here.
+        assert!(was_followed(10, 30, &[base.clone(), brought.clone()]));
+        let later = kept(12, 5, MIRROR, &[]);
+        assert!(!was_followed(12, 10, &[brought.clone(), later]), "it came here after that");
+        // What hosts went on from is gone, or called by what was taken of them.
+        for stands_on in [10, 11, 99] {
+            assert!(was_followed(stands_on, 10, std::slice::from_ref(&brought)));
+            assert!(!was_followed(stands_on, 20, std::slice::from_ref(&brought)), "a newer break");
+        }
+        // Nothing has come: the mirror back stands on what both had before, and that moment is of another clock.
+        assert!(!was_followed(10, 1, &[kept(10, 5, MIRROR, &[BACK])]));
+        assert!(!was_followed(10, 1, &[kept(9, 4, MIRROR, &[BACK])]), "from an older point");
+        assert!(!was_followed(10, 5, &[kept(9, 4, BACK, &[BACK])]), "from one of an earlier time");
+        // The destination has had something of this volume since, or nothing of the mirror back is left.
+        assert!(!was_followed(10, 10, &[base.clone(), brought, kept(12, 30, MIRROR, &[MIRROR])]));
+        assert!(!was_followed(10, 10, &[base, kept(11, 20, BACK, &[])]));
     }
 }
