@@ -103,8 +103,9 @@ pub(super) struct Driver {
     set_aside: Vec<String>,
     /// And of the old side branches that went for it.
     let_go: Vec<String>,
-    /// By which moment the resync that was asked for names what it sets aside, if its group says so.
-    pub(super) set_aside_at: Option<Timestamp>,
+    /// By which moment the resync that was asked for names what it sets aside, if its group says so, and the last snapshot in the pool's
+    /// own order that was there before.
+    pub(super) set_aside_at: Option<(Timestamp, u64)>,
     /// A person waits for the queued transfer.
     is_for_person: bool,
     /// The transfer that waits or runs is an update before a change of roles.

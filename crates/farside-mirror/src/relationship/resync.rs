@@ -86,7 +86,17 @@ impl Driver {
             self.check_probed()?;
             let (at, now) = (self.parts.clock.monotonic(), self.parts.clock.now());
             let (id, group) = (self.relationship.id, GroupKey::of(&self.relationship));
-            self.set_aside_at = group.map(|group| self.parts.groups.set_aside_at(&group, id, at, now));
+            self.set_aside_at = None;
+            if let Some(group) = group {
+                let (engine, volume) = (self.parts.engine.clone(), self.relationship.destination.clone());
+                let last = blocking(move || {
+                    let all = engine.all_snapshots(&volume)?;
+                    Ok::<_, MirrorError>(all.iter().map(|s| s.sequence).max().unwrap_or_default())
+                });
+                // Where that cannot be told nothing is renamed.
+                let last = last.await.unwrap_or(u64::MAX);
+                self.set_aside_at = Some((self.parts.groups.set_aside_at(&group, id, at, now), last));
+            }
             tracing::info!(
                 relationship = %self.relationship.id, volume = %self.relationship.destination,
                 source = %self.relationship.source, "the volume is a replica again and read-only; a resync brings \

@@ -1,6 +1,6 @@
 //! What a transfer has left, once it has ended: its record, what is shown now, and what was set aside.
 
-use farside_engine::SnapshotOwner;
+use farside_engine::{SnapshotInfo, SnapshotOwner};
 use farside_transfer::bases::{RESCUE, RESCUE_OF_SOURCE};
 use farside_transfer::destination::{NoRoom, Outcome};
 use farside_transfer::quiet::is_worth_a_line;
@@ -323,23 +323,23 @@ impl Driver {
     /// What a resync has set aside gets the name that it has in the other members of the group which were resynced with this one.
     /// Without it nothing is lost: it keeps the one that it has.
     async fn named_with_group(&self, uuid: Uuid, name: String) -> String {
-        let Some(moment) = self.set_aside_at else { return name };
+        let Some((moment, last)) = self.set_aside_at else { return name };
         let stem = if rescues::is_of_source(&name) { RESCUE_OF_SOURCE } else { RESCUE };
         if name == format!("{stem}-{moment}") {
             return name;
         }
         let (engine, volume) = (self.parts.engine.clone(), self.relationship.destination.clone());
         let named = move || {
-            Ok::<_, MirrorError>(engine.hand_over(
-                &volume,
-                uuid,
-                SnapshotOwner::Person,
-                stem,
-                Some(moment),
-            )?)
+            // What was set aside before, and gone back to, is out of sight once more by this resync: it has its name.
+            let is_made = |s: &SnapshotInfo| s.uuid == uuid && s.sequence > last;
+            if !engine.all_snapshots(&volume)?.iter().any(is_made) {
+                return Ok::<_, MirrorError>(None);
+            }
+            let named = engine.hand_over(&volume, uuid, SnapshotOwner::Person, stem, Some(moment))?;
+            Ok(Some(named.name))
         };
         match blocking(named).await {
-            Ok(named) => named.name,
+            Ok(named) => named.unwrap_or(name),
             Err(error) => {
                 tracing::warn!(
                     volume = %self.relationship.destination, rescue = name, "what the resync set aside keeps a name of its own, \

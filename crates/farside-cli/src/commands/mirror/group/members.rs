@@ -125,7 +125,7 @@ pub(super) async fn refuse_losses<'a, Q: Serialize>(
 }
 
 /// A line for each side branch that a member had before the command and has no more.
-pub(super) async fn gone_since(context: &Context, members: impl Iterator<Item = &Member>) -> String {
+pub(super) async fn gone_since<'a>(context: &Context, members: impl Iterator<Item = &'a Member>) -> String {
     let mut gone = String::new();
     for member in members {
         if let Ok(name) = member.mirror.name.parse::<VolumeName>() {
