@@ -292,8 +292,9 @@ impl Driver {
             return;
         }
         let (engine, relationship) = (self.parts.engine.clone(), self.relationship.clone());
-        // What cannot be asked is asked at the end.
-        if let Ok(Inspected::Found(found)) = blocking(move || inspect(&*engine, &relationship)).await
+        // What cannot be asked is asked at the end; whoever breaks it off meanwhile does not wait for a pool that is slow.
+        let asked = tokio::time::timeout(BREAK_PATIENCE, blocking(move || inspect(&*engine, &relationship)));
+        if let Ok(Ok(Inspected::Found(found))) = asked.await
             && !found.broken_off
         {
             self.current = found.current;
