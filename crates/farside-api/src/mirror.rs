@@ -255,8 +255,18 @@ pub struct Resized {
     pub to_bytes: u64,
 }
 
+impl Mirror {
+    /// It was broken off, and nobody has decided what becomes of its source: hosts may be writing there as well, or it may come back.
+    pub fn is_undecided(&self) -> bool {
+        let heard =
+            matches!(self.source_heard, Some(SourceHeard::NotYet | SourceHeard::Noted | SourceHeard::Fenced));
+        self.role == Role::Destination && self.state == MirrorState::BrokenOff && heard
+    }
+}
+
 /// Without the directions that sleep: a volume that was a replica, was broken off, and is a source that others follow now. What is
-/// kept of its first direction is the way back; nothing is wrong with it.
+/// kept of its first direction is the way back; nothing is wrong with it, once its source has come to follow it or has let go of it:
+/// until then there may be two originals, whoever else follows this one.
 pub fn awake(mirrors: &[Mirror]) -> Vec<&Mirror> {
     let lives =
         |m: &&Mirror| m.role == Role::Source && m.overtaken.is_none() && m.state != MirrorState::BrokenOff;
@@ -270,7 +280,8 @@ pub fn awake(mirrors: &[Mirror]) -> Vec<&Mirror> {
     let sleeps = |m: &Mirror| {
         m.role == Role::Destination
             && m.state == MirrorState::BrokenOff
-            && (living.contains(m.name.as_str()) || back.contains(&(m.name.as_str(), m.source.as_str())))
+            && (living.contains(m.name.as_str()) && !m.is_undecided()
+                || back.contains(&(m.name.as_str(), m.source.as_str())))
     };
     mirrors.iter().filter(|m| !sleeps(m)).collect()
 }

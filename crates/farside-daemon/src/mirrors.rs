@@ -708,13 +708,21 @@ fn interrupted(status: &MirrorStatus, peer: Option<&PeerStatus>) -> Option<Strin
         return None;
     }
     let waits = status.progress.as_ref().is_some_and(|progress| progress.phase == Phase::Group);
+    // What came first of several snapshots is shown already.
+    let has_published = status.progress.as_ref().is_some_and(|progress| progress.snapshots_done > 0);
+    let shows = match status.current.as_ref().filter(|_| has_published) {
+        Some(current) => format!("shows {}", current.name),
+        None => "is unchanged".into(),
+    };
     let then = match status.why.as_deref().filter(|_| waits) {
-        Some(waits) => format!("This volume {waits}; its replica is unchanged until then"),
+        Some(waits) => format!("This volume {waits}; its replica {shows} until then"),
         None if status.is_for_swap => format!(
             "A swap waits for this transfer, which goes on when the session is back; farside mirror abort {} gives both up",
             status.relationship.destination
         ),
-        None => "What has arrived is kept, the replica is unchanged, and the transfer goes on when the session is back".into(),
+        None => format!(
+            "What has arrived is kept, the replica {shows}, and the transfer goes on when the session is back"
+        ),
     };
     Some(format!("{}. {then}", no_session(peer)))
 }

@@ -72,10 +72,8 @@ pub(crate) struct RollbackFacts<'a> {
     pub(crate) snapshot_size_bytes: u64,
     /// In which the volume differs from the snapshot; None: unknown.
     pub(crate) changed_bytes: Option<u64>,
-    /// Of these, what no snapshot holds; None: unknown.
-    pub(crate) unsaved_bytes: Option<u64>,
-    /// The newest snapshot of the main line.
-    pub(crate) newest: Option<&'a str>,
+    /// A person's snapshot that holds all of what the volume shows, and does not go by itself.
+    pub(crate) held_by: Option<&'a str>,
     pub(crate) age_seconds: f64,
     /// `PEER:POOL/VOL` that follow it.
     pub(crate) followed_by: &'a [String],
@@ -125,12 +123,12 @@ pub(crate) fn rollback(facts: &RollbackFacts<'_>) -> Plan {
              then; farside snapshot rollback --group {group} --at {snapshot} takes all of them to it, if all have it"
         )
     }));
-    match (facts.changed_bytes, facts.unsaved_bytes, facts.newest) {
-        (Some(0), ..) => {}
-        (changed, Some(0), Some(newest)) => {
-            keep(&mut plan, opens(&format!("{volume}@{newest}")), changed, Some(facts.age_seconds));
+    match (facts.changed_bytes, facts.held_by) {
+        (Some(0), _) => {}
+        (changed, Some(held_by)) => {
+            keep(&mut plan, opens(&format!("{volume}@{held_by}")), changed, Some(facts.age_seconds));
         }
-        (changed, ..) => keep(&mut plan, rescue(volume), changed, Some(facts.age_seconds)),
+        (changed, None) => keep(&mut plan, rescue(volume), changed, Some(facts.age_seconds)),
     }
     for old in facts.lets_go {
         lose(&mut plan, old_side_branch(volume, old), None, None);
@@ -356,6 +354,8 @@ pub(crate) struct BreakFacts<'a> {
     pub(crate) source: &'a str,
     /// The newest replicated snapshot, and the age of its data.
     pub(crate) current: Option<(&'a str, f64)>,
+    /// Retention lets that one go one day, so it keeps nothing for good.
+    pub(crate) current_rotates: bool,
     pub(crate) at: Option<BreakAt<'a>>,
     /// What becomes of a fence of the volume.
     pub(crate) fence: FenceAfter,
@@ -480,8 +480,9 @@ pub(crate) fn break_off(facts: &BreakFacts<'_>) -> Plan {
     if let (Some(at), Some((current, age))) = (at, current)
         && at.newer_bytes != Some(0)
     {
-        // What the mirror took is given a name that says what it is.
-        let newer = match current.starts_with("mirror-") || current.starts_with("kept-") {
+        // What the mirror took is given a name that says what it is, and what rotates stays by such a name as well.
+        let is_taken = current.starts_with("mirror-") || current.starts_with("kept-");
+        let newer = match is_taken || facts.current_rotates {
             true => rescue(volume),
             false => opens(&format!("{volume}@{current} (and what lies between), a side branch")),
         };
@@ -516,6 +517,8 @@ pub(crate) struct ResyncFacts<'a> {
     pub(crate) follows: Option<&'a str>,
     /// Old side branches of the volume that go for the new one.
     pub(crate) lets_go: &'a [String],
+    /// Points, with their moments, that retention lets go as soon as the volume follows again, oldest first.
+    pub(crate) retention_lets_go: &'a [(String, Timestamp)],
 }
 
 pub(crate) fn resync(facts: &ResyncFacts<'_>) -> Plan {
@@ -587,7 +590,32 @@ pub(crate) fn resync(facts: &ResyncFacts<'_>) -> Plan {
     for old in facts.lets_go {
         lose(&mut plan, old_side_branch(volume, old), None, None);
     }
+    if !facts.retention_lets_go.is_empty() {
+        let points = points_that_go(facts.retention_lets_go);
+        lose(
+            &mut plan,
+            format!(
+                "retention goes on once {volume} follows again, and lets go what it keeps no more: {points}; more if several points come \
+                 at once. farside snapshot hold keeps one"
+            ),
+            None,
+            None,
+        );
+    }
     plan
+}
+
+/// Points by name that are told one by one; of more only how many.
+const POINTS_NAMED: usize = 10;
+
+/// Names of points, oldest first, and how many more.
+fn points_that_go(points: &[(String, Timestamp)]) -> String {
+    let names: Vec<String> =
+        points.iter().take(POINTS_NAMED).map(|(name, at)| format!("{name} of {at:.0}")).collect();
+    match points.len().saturating_sub(POINTS_NAMED) {
+        0 => names.join(", "),
+        more => format!("{} and {more} newer ones", names.join(", ")),
+    }
 }
 
 /// `mirror set --keep` and `snapshot schedule --keep`. `gone` are the points that go, oldest first, of so many.
@@ -602,7 +630,7 @@ pub(crate) fn rotate_otherwise(
         None => format!("change {volume}"),
     });
     if of > 0 {
-        plan.would.push(format!("{} of {of} points stay", of - gone.len()));
+        plan.would.push(format!("{} of {of} points stay", of.saturating_sub(gone.len())));
     }
     if let [(oldest, at), ..] = gone {
         let newest = match gone {
@@ -623,6 +651,26 @@ pub(crate) fn rotate_otherwise(
 pub(crate) fn rotates_so_already(volume: &VolumeName, retention: &str) -> Plan {
     let mut plan = plan(format!("keep {retention} of the points of {volume}"));
     plan.would.push("it is set so already: what it lets go goes by itself".into());
+    plan
+}
+
+/// `mirror set --keep` of a mirror that is broken off: nothing goes now, and all at once when its volume follows again.
+pub(crate) fn rotate_otherwise_then(
+    volume: &VolumeName,
+    retention: &str,
+    gone: &[(String, Timestamp)],
+    of: usize,
+) -> Plan {
+    let mut plan = plan(format!("keep {retention} of the points of {volume}"));
+    plan.would.push(format!("{volume} is broken off: all {of} points stay until it follows again"));
+    if !gone.is_empty() {
+        let points = points_that_go(gone);
+        let what = format!(
+            "once {volume} follows again (farside mirror resync), {} of {of} go for good: {points}. farside snapshot hold keeps one",
+            gone.len()
+        );
+        lose(&mut plan, what, None, None);
+    }
     plan
 }
 

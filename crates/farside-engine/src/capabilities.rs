@@ -32,7 +32,8 @@ pub trait Branches {
     fn fork(&self, volume: &VolumeName, snapshot: Uuid) -> Result<Option<Uuid>, EngineError>;
     /// One durable record: the volume's head becomes a fresh child of `snapshot`, whatever branch it is on, and the
     /// volume's size that of the snapshot. If it showed what neither the new line nor a person's snapshot
-    /// has, written by hosts or published by a mirror, that stays as a side branch `rescue-…` of `moment`, or of now, which is returned. With
+    /// has, written by hosts or published by a mirror, that stays as a side branch `rescue-…` of `moment`, or of now, which is returned. A
+    /// person's snapshot that [rotates](farside_format::pins::rotates), and that nobody holds, has nothing for good. With
     /// `record` the replica record is set in the same journal record. Refused while a writer has the volume open; readers
     /// of a replica keep what they opened.
     fn move_main(

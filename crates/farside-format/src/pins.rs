@@ -23,6 +23,13 @@ pub fn kept_of(relationship_or_volume: Uuid) -> Uuid {
     Uuid::from_u128(relationship_or_volume.as_u128() ^ KEPT)
 }
 
+/// Whether a rotation lets go one day of what these `pins` keep: the timetable of the volume, or the retention of the mirror that it
+/// follows, or was broken off from (`mirror`), which goes on once it follows again.
+pub fn rotates(volume: Uuid, mirror: Option<Uuid>, pins: impl IntoIterator<Item = Uuid>) -> bool {
+    let keepers = [Some(kept_of(volume)), mirror.map(kept_of)];
+    pins.into_iter().any(|pin| keepers.contains(&Some(pin)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -35,5 +42,14 @@ mod tests {
             assert!(!all[at + 1..].contains(one));
         }
         assert_eq!((common_of(common_of(id)), kept_of(kept_of(id))), (id, id));
+    }
+
+    #[test]
+    fn what_its_timetable_or_its_retention_keeps_rotates_and_nothing_else() {
+        let (volume, mirror, other) = (Uuid::from_u128(1), Uuid::from_u128(2), Uuid::from_u128(3));
+        let of = |pin| rotates(volume, Some(mirror), [other, pin]);
+        assert!(of(kept_of(volume)) && of(kept_of(mirror)));
+        assert!(!of(mirror) && !of(common_of(mirror)) && !of(kept_of(other)));
+        assert!(!rotates(volume, None, [kept_of(mirror)]) && !rotates(volume, Some(mirror), []));
     }
 }

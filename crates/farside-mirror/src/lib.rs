@@ -37,6 +37,7 @@ pub mod rescues;
 pub mod retention;
 pub mod schedule;
 pub mod set_back;
+pub mod shown;
 pub mod source;
 pub mod state;
 pub mod store;

@@ -30,4 +30,5 @@ pub use dissolve::dissolve_in_pool;
 pub(crate) use dissolve::handed_over;
 pub use mirror::{Asked, Mirror};
 pub(crate) use role_change::already_a_replica;
+pub(crate) use rotation::would_let_go_then;
 pub use status::{MirrorStatus, Published, SourceHeard, Stopped};

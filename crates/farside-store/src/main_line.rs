@@ -20,7 +20,7 @@ impl Pool {
     ///
     /// If the old head showed what no snapshot keeps, written by hosts or published by a mirror, it stays as a side branch, `rescue-` and the moment, which is
     /// returned. The moment is `moment` where one is given: what one command sets aside of several volumes has one. Snapshots newer than `snapshot` stay too; but one that was taken for a mirror goes when the mirror needs it
-    /// no more, so it keeps nothing.
+    /// no more, and what a timetable or retention keeps when it is its turn, so these keep nothing.
     ///
     /// # Errors
     /// Refused while somebody has the volume open for writing; readers of a replica keep what they opened.

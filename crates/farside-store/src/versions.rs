@@ -11,12 +11,14 @@ use farside_format::catalog::{
     Catalog, Change, MovedHead, Restage, Snapshot, StagedFor, Version, VersionKind, Volume, VolumeLimits,
 };
 use farside_format::fingerprint::{BLOCK_BYTES, BLOCKS_MAX, level_for};
+use farside_format::pins::rotates;
 use farside_format::{Birth, TreeReference};
 
 use crate::delta::{ChangeEffects, Delta};
 use crate::error::{Result, StoreError};
 use crate::snapshot_index::SnapshotIndex;
 use crate::usage::Usage;
+use crate::volumes::uuid_of;
 
 /// A version in memory.
 #[derive(Clone)]
@@ -561,8 +563,8 @@ impl Versions {
     /// Whether the head holds writes that nothing would keep once it makes way for a child of version `base`: something
     /// that neither came with the snapshot it began as, nor is in a snapshot that stays. A snapshot stays if a person made
     /// it, or if it lies on the new line. One that was taken for a mirror and lies beside that line does not: the mirror
-    /// deletes it when it needs it no more, so what the head began as is its own then. (A deleted snapshot keeps nothing
-    /// safe, whether reaped or not.)
+    /// deletes it when it needs it no more, so what the head began as is its own then. Nor does one that a timetable or
+    /// retention lets go one day, unless a person holds it. (A deleted snapshot keeps nothing safe, whether reaped or not.)
     pub(crate) fn head_has_own_writes(&self, volume: &Volume, base: u64) -> bool {
         let Some(head) = self.versions.get(&volume.head) else { return false };
         let mut new_line = HashSet::new();
@@ -571,9 +573,13 @@ impl Versions {
             new_line.insert(version.id);
             next = self.versions.get(&version.parent);
         }
+        let mirror = volume.replica.as_ref().map(|replica| uuid_of(&replica.relationship));
+        let is_rotating = |s: &Snapshot| {
+            !s.held && rotates(uuid_of(&volume.uuid), mirror, s.pins.iter().map(|pin| uuid_of(pin)))
+        };
+        let is_lasting = |s: &Snapshot| s.relationship.is_empty() && !is_rotating(s);
         let stays = |snapshot: &VersionState| {
-            new_line.contains(&snapshot.id)
-                || snapshot.snapshot.as_ref().is_some_and(|described| described.relationship.is_empty())
+            new_line.contains(&snapshot.id) || snapshot.snapshot.as_ref().is_some_and(is_lasting)
         };
         let (mut inherited, mut ancestor) = (head.inherited, self.live_ancestor(head));
         while let Some(beside) = ancestor.filter(|a| !stays(a)) {

@@ -2,7 +2,7 @@
 //! from a blocking thread.
 
 use farside_engine::{ContentRoot, Engine, EngineError, SnapshotInfo, SnapshotOwner, VolumeName};
-pub use farside_format::pins::{common_of, kept_of};
+pub use farside_format::pins::{common_of, kept_of, rotates};
 use uuid::Uuid;
 
 use crate::error::TransferError;

@@ -495,7 +495,10 @@ async fn start(
     destructive: Destructive,
 ) -> Result<(), ErrorBody> {
     let path = path(&arguments.volume, verb);
-    let may_push_out = verb == "resync" && has_side_branches(context, &arguments.volume).await;
+    // Of what goes for good its plan tells: old side branches, and points that retention has kept while nothing rotated.
+    let may_push_out = verb == "resync"
+        && (has_side_branches(context, &arguments.volume).await
+            || replica(context, &arguments.volume).await.is_some_and(|mirror| mirror.retention.is_some()));
     let impact = if may_push_out { Impact::AsPlanned } else { Impact::Service };
     let request = DestructiveRequest { method: Method::POST, path: &path, body: Some(request), impact };
     match carry_out::<Operation>(&context.client, request, destructive, context.json).await? {

@@ -276,6 +276,15 @@ fn sites_fail_over_come_back_and_change_roles() {
 
     // Back to the old roles by break and resync, without naming anything.
     a.ok("mirror break p/v");
+    // Whoever asks anything of the one that was overtaken in its turn is told that first: not that it is the good one.
+    eventually("b hears of it", || {
+        b.fails(4, "mirror update q/v").contains("q/v is overtaken: a broke off p/v")
+    });
+    for verb in ["initialize q/v", "break q/v --yes", "swap q/v --yes", "quiesce q/v"] {
+        let said = b.fails(4, &format!("mirror {verb}"));
+        assert!(said.contains("q/v is overtaken: a broke off p/v"), "{verb}: {said}");
+        assert!(!said.contains("hosts may write to the volume"), "{verb}: {said}");
+    }
     put(a, "p/v", 20, 2, 5);
     put(b, "q/v", 330, 1, 9);
     no_writers(b, "q/v");

@@ -672,3 +672,67 @@ fn a_plan_promises_no_writes_that_a_fence_refuses() {
     eventually("it is nobody's replica", || roles(&sites.b, "b/v", "destination").is_empty());
     assert!(is_read_only(&sites.b, "b/v"), "as the plan said");
 }
+
+/// A third site that follows the one that took over decides nothing about the old source, which is alive: status goes on showing that,
+/// and check goes on failing, until it follows or its mirror is ended.
+#[test]
+fn two_originals_are_said_whoever_else_follows_one_of_them() {
+    let sites = Sites::three();
+    sites.mirrored("--reverse");
+    sites.b.ok("peer allow c b/v");
+    sites.b.ok("mirror break b/v --yes");
+    eventually("a hears of it", || is_overtaken(&sites.a, "a/v"));
+    put(&sites.a, "a/v", 3);
+    follow(sites.c(), "b:b/v", "c/v");
+    eventually("c is a replica of it", || !roles(&sites.b, "b/v", "source").is_empty());
+    let said = sites.b.fails(1, "mirror check");
+    assert!(
+        said.contains("b/v was broken off from a:a/v, and what becomes of a:a/v is not decided"),
+        "{said}"
+    );
+    for command in ["mirror status", "mirror status b/v"] {
+        let said = sites.b.ok(command);
+        assert!(said.contains("a:a/v") && said.contains("has been told that it was overtaken"), "{said}");
+        assert!(!said.contains("is not shown"), "{said}");
+    }
+    // It follows: that direction is the way back from then on.
+    sites.a.ok("mirror resync a/v --from b:b/v --yes");
+    eventually("nothing is wrong", || sites.b.farside("mirror check").status.success());
+    assert!(sites.b.ok("mirror status").contains("--all shows it"));
+}
+
+#[test]
+fn a_replicas_pool_that_was_set_back_is_not_blamed_on_its_source() {
+    let mut sites = Sites::two();
+    sites.mirrored("");
+    put(&sites.a, "a/v", 1);
+    sites.b.ok("mirror update b/v");
+    let (copy, pool) = (sites.pool("copy"), sites.pool("b"));
+    assert_eq!(sites.b.stop(), Some(0));
+    std::fs::copy(&pool, &copy).unwrap();
+    sites.b.restart();
+    for block in [2, 3] {
+        put(&sites.a, "a/v", block);
+        sites.b.ok("mirror update b/v");
+    }
+    set_back(&mut sites.b, &copy, &pool);
+    let said = sites.b.ok("mirror update b/v");
+    assert!(said.contains("stays as b/v@rescue-source-"), "{said}");
+    let why = why(&role(&sites.b, "b/v", "destination"));
+    assert!(why.contains("pool b here was set back to an older copy of itself"), "{why}");
+    assert!(!why.contains("a/v went back"), "{why}");
+    // And where it is the source's: no host has written here, and the name of what is kept says so.
+    let (copy, pool) = (sites.pool("copy of a"), sites.pool("a"));
+    assert_eq!(sites.a.stop(), Some(0));
+    std::fs::copy(&pool, &copy).unwrap();
+    sites.a.restart();
+    for block in [4, 5] {
+        put(&sites.a, "a/v", block);
+        sites.b.ok("mirror update b/v");
+    }
+    set_back(&mut sites.a, &copy, &pool);
+    eventually("it is updated", || sites.b.farside("mirror update b/v").status.success());
+    let why = self::why(&role(&sites.b, "b/v", "destination"));
+    assert!(why.contains("a/v went back to an earlier state") && !why.contains("pool b here"), "{why}");
+    assert!(why.contains("b/v@rescue-source-"), "{why}");
+}

@@ -70,7 +70,8 @@ fn a_replica_keeps_what_its_retention_names() {
     let floor = names(b, "q/v")[2].clone();
     assert!(b.fails(4, &format!("snapshot delete q/v@{floor} --yes")).contains("floor"));
     b.ok("mirror break q/v --yes");
-    assert!(snapshots(b, "q/v").iter().all(|s| s["rotates"] == false));
+    // It will again once the volume follows, and whoever looks for what is safe reads that.
+    assert!(snapshots(b, "q/v").iter().any(|s| s["rotates"] == true));
     b.ok(&format!("snapshot delete q/v@{floor} --yes"));
     b.ok("mirror resync q/v --yes");
     // A smaller one asks, and says what goes; without a terminal it is refused, and nothing goes.
@@ -103,6 +104,94 @@ fn a_replica_keeps_what_its_retention_names() {
     assert!(b.json("mirror destinations").as_array().unwrap().is_empty());
     assert_eq!(pair.b.stop(), Some(0));
     check_pool(&pair.b.dir.join("../q.pool"));
+}
+
+/// A replica that was broken off at an earlier point, and its retention: what the break, the resync and the smaller retention name as
+/// kept stays, and what goes they have said.
+#[test]
+fn what_was_named_as_kept_outlives_the_retention_of_a_replica() {
+    let pair = Pair::start();
+    let (a, b) = (&pair.a, &pair.b);
+    a.ok("volume create p/v --size 4M");
+    a.ok("peer allow b p/v");
+    b.ok("mirror create a:p/v q/v --keep last=4");
+    write(a, 1);
+    b.ok("mirror initialize q/v");
+    write(a, 2);
+    a.ok("snapshot create p/v@before-upgrade");
+    write(a, 3);
+    b.ok("mirror update q/v");
+    let broken = b.json("mirror break q/v --at before-upgrade");
+    let set_aside = broken["kept_as"].as_str().unwrap().rsplit_once('@').unwrap().1.to_owned();
+    let said = b.ok("mirror set q/v --keep last=1 --plan");
+    assert!(said.contains("broken off: all") && said.contains("once q/v follows again"), "{said}");
+    assert!(!said.contains(&set_aside), "{said}");
+    assert!(b.fails(2, "mirror set q/v --keep last=1").contains("--yes"));
+    b.ok("mirror set q/v --keep last=1 --yes");
+    let plan = b.json("mirror resync q/v --plan");
+    let lost = plan["lost"][0].as_str().unwrap();
+    assert!(lost.contains("q/v@kept-") && lost.contains("farside snapshot hold"), "{plan}");
+    assert!(plan["kept_as"].as_str().unwrap().starts_with("q/v@before-upgrade"), "{plan}");
+    assert!(!lost.contains("before-upgrade") && !lost.contains(&set_aside), "{plan}");
+    // Without a terminal nobody can be asked.
+    assert!(b.fails(2, "mirror resync q/v").contains("retention goes on"), "it is refused");
+    let said = b.ok("mirror resync q/v --yes");
+    assert!(said.contains("stays as q/v@before-upgrade"), "{said}");
+    for round in 10..14 {
+        write(a, round);
+        b.ok("mirror update q/v");
+    }
+    eventually("what is due to go is gone", || snapshots(b, "q/v").len() == 3);
+    let left = names(b, "q/v");
+    assert!(left.contains(&"before-upgrade".to_owned()) && left.contains(&set_aside), "{left:?}");
+}
+
+/// A source that was overtaken holds its last writes in a snapshot of its timetable: that goes one day, so the resync makes a side
+/// branch, and says which. So does a rollback.
+#[test]
+fn what_only_a_timetable_holds_stays_by_a_name_of_its_own() {
+    let pair = Pair::start();
+    let (a, b) = (&pair.a, &pair.b);
+    a.ok("volume create p/v --size 4M");
+    a.ok("peer allow b p/v --reverse");
+    write(a, 1);
+    a.ok("snapshot create p/v@monday");
+    b.ok("mirror create a:p/v q/v");
+    b.ok("mirror initialize q/v");
+    b.ok("mirror break q/v --yes");
+    write(a, 2);
+    a.ok("snapshot schedule p/v --every 1s --keep last=2");
+    eventually("it is taken", || names(a, "p/v").iter().any(|name| name.starts_with("auto-")));
+    a.ok("snapshot schedule p/v --every 1h");
+    let auto = |a: &Site| -> Vec<Value> {
+        let mut all = snapshots(a, "p/v");
+        all.retain(|s| s["name"].as_str().unwrap().starts_with("auto-"));
+        all
+    };
+    let root = auto(a).last().unwrap()["content_root"].clone();
+    let gone = |a: &Site| {
+        for snapshot in auto(a) {
+            a.ok(&format!("snapshot delete p/v@{} --yes", snapshot["name"].as_str().unwrap()));
+        }
+    };
+    let side = |a: &Site, name: &str| -> Value {
+        snapshots(a, "p/v").into_iter().find(|s| s["name"] == name).unwrap_or_else(|| panic!("{name}"))
+    };
+    let plan = a.ok("snapshot rollback p/v@monday --plan");
+    assert!(plan.contains("p/v@rescue-TIME") && !plan.contains("auto-"), "{plan}");
+    let done = a.json("snapshot rollback p/v@monday --yes");
+    let rescue = done["kept_as"].as_str().unwrap().rsplit_once('@').unwrap().1.to_owned();
+    assert_eq!(side(a, &rescue)["content_root"], root);
+    a.ok(&format!("snapshot rollback p/v@{} --yes", auto(a).last().unwrap()["name"].as_str().unwrap()));
+    a.ok(&format!("snapshot delete p/v@{rescue} --yes"));
+
+    let plan = a.ok("mirror resync p/v --from b:q/v --plan");
+    assert!(plan.contains("p/v@rescue-TIME") && !plan.contains("auto-"), "{plan}");
+    let done = a.json("mirror resync p/v --from b:q/v --yes");
+    let rescue = done["record"]["set_aside"][0].as_str().unwrap().to_owned();
+    gone(a);
+    let left = side(a, &rescue);
+    assert_eq!((&left["content_root"], &left["rotates"]), (&root, &false.into()));
 }
 
 fn script(path: &std::path::Path, text: &str) {

@@ -7,17 +7,18 @@ use farside_api::{
     BreakMirror, ErrorBody, ErrorCode, Mirror, MirrorState, Operation, OperationKind, Plan, ResyncMirror,
     StartTransfer,
 };
-use farside_engine::VolumeName;
+use farside_engine::{EngineError, VolumeName};
 use farside_mirror::{Comparing, MirrorError, Schedule};
 use farside_peer::PeerId;
 use farside_store::Version;
 use farside_transfer::Phase;
+use farside_transfer::bases::rotates;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::error::{Body, BodyOrDefault, Query};
 use super::handler::{Routes, Shared};
-use super::mirrors::patience;
+use super::mirrors::{awake, patience};
 use super::plan::{Answered, Outcome, PLAN_PATIENCE, Planned, set_aside_at};
 use super::volumes::{count, name_of, parse};
 use crate::convert;
@@ -49,7 +50,7 @@ async fn break_off(
 ) -> Answered<Mirror> {
     let name = name_of(pool, volume)?;
     let set_aside_at = set_aside_at(&site, request.set_aside_at)?;
-    let mirror = site.mirrors.awake(&name)?;
+    let mirror = awake(&site, &name).await?;
     let before = site.mirrors.document(&mirror.status(), site.clock.now());
     if planned.plan && before.state == MirrorState::BrokenOff {
         let refused = match site.mirrors.overtaken_why(&name).await {
@@ -112,10 +113,15 @@ async fn break_off(
             Some(_) => None,
             None => site.refuses_hosts(&name.pool).await?,
         };
+        let current_rotates = match at_uuid {
+            Some(_) => newest_rotates(&site, &name).await,
+            None => false,
+        };
         let facts = BreakFacts {
             volume: &name,
             source: &before.source,
             current: before.current_snapshot.as_deref().zip(before.lag_seconds),
+            current_rotates,
             at,
             fence: site.mirrors.fence_after(&name),
             arrived_bytes: running.map(|progress| progress.done_bytes),
@@ -137,7 +143,7 @@ async fn break_off(
                     "{name} is a replica as before, and nothing of it is lost. {}",
                     refusing.why
                 )),
-                None => error,
+                None => site.mirrors.overtaken_first(&name, error).await,
             }
             .into());
         }
@@ -151,6 +157,21 @@ async fn break_off(
     // It is broken off whatever is known of this.
     let hosts_refused = site.refuses_hosts(&name.pool).await.unwrap_or_default();
     Ok(Outcome::Done(Mirror { lag_seconds, kept_as, hosts_refused, ..site.mirrors.document(&status, now) }))
+}
+
+/// Whether retention lets go one day what a replica shows, so that a break makes a side branch of it. What cannot be asked is not waited for by who takes over.
+async fn newest_rotates(site: &Site, volume: &VolumeName) -> bool {
+    let (engine, of) = (site.pools.engine(), volume.clone());
+    let rotating = site.blocking.run(move || {
+        let (id, record) = (engine.volume(&of)?.uuid, engine.replica_record(&of)?);
+        let newest = engine.snapshots(&of)?.pop();
+        let mirror = record.map(|record| record.relationship);
+        let has_branches = engine.branches(&of.pool).is_some();
+        Ok::<_, EngineError>(
+            has_branches && newest.is_some_and(|s| !s.held && rotates(id, mirror, s.pinned_by)),
+        )
+    });
+    rotating.await.unwrap_or_default()
 }
 
 /// What a volume is to follow.
@@ -325,9 +346,13 @@ async fn plan_resync(
         replaced.map(|known| format!("{}:{}", peers::name_of(&site.node, known.peer), known.source));
     let ends = site.mirrors.mirrored_by(volume).into_iter().find(|by| *by == from.name);
     let follows = found.as_ref().and_then(|found| found.follows.as_ref());
+    let points = found.iter().flat_map(|found| &found.retention_lets_go);
+    let points: Vec<_> =
+        points.map(|p| (format!("{volume}@{}", p.name), convert::time(p.created_at))).collect();
     let plan = plans::resync(&ResyncFacts {
         follows: follows.map(ToString::to_string).as_deref(),
         lets_go: found.as_ref().map_or(&[][..], |found| &found.lets_go),
+        retention_lets_go: &points,
         volume,
         from: &from.name,
         base: base.map(|base| base.name.as_str()),
@@ -359,15 +384,7 @@ async fn swap(
 ) -> Answered<Operation> {
     let volume = name_of(pool, volume)?;
     let patience = patience(request.timeout_seconds)?;
-    let mirror = match site.mirrors.awake(&volume) {
-        Ok(mirror) => mirror,
-        // A source that was overtaken is not one that should be asked about at its replica.
-        Err(error) => {
-            let why = site.mirrors.overtaken_why(&volume).await;
-            let overtaken = |why: String| ErrorBody::new(ErrorCode::Refused, format!("{volume} is {why}"));
-            return Err(why.map_or(error, overtaken).into());
-        }
-    };
+    let mirror = awake(&site, &volume).await?;
     let destination = site.mirrors.destination(&volume.pool)?;
     let document = site.mirrors.document(&mirror.status(), site.clock.now());
     let refused = match document.state {

@@ -336,6 +336,9 @@ async fn plan_set(
     let (gone, of) = mirror.would_let_go(&retention).await?;
     let gone: Vec<_> =
         gone.iter().map(|s| (format!("{name}@{}", s.name), convert::time(s.created_at))).collect();
+    if mirror.status().state == farside_mirror::State::BrokenOff && !retention.is_none() {
+        return Ok(plans::rotate_otherwise_then(name, &retention.to_string(), &gone, of));
+    }
     Ok(plans::rotate_otherwise(name, Some(&retention.to_string()), &gone, of))
 }
 
@@ -441,9 +444,14 @@ async fn initialize(
 
 /// What the first copy would bring, and the room for it.
 async fn plan_first_copy(site: &Site, volume: &VolumeName) -> Result<Plan, ApiError> {
-    let mirror = site.mirrors.awake(volume)?;
+    let mirror = awake(site, volume).await?;
     let document = site.mirrors.document(&mirror.status(), site.clock.now());
+    let overtaken = match document.state {
+        MirrorState::BrokenOff => site.mirrors.overtaken_why(volume).await,
+        _ => None,
+    };
     let refused = match document.state {
+        MirrorState::BrokenOff if overtaken.is_some() => overtaken.map(|why| format!("{volume} is {why}")),
         MirrorState::BrokenOff if document.current_snapshot.is_none() => Some(format!(
             "{volume} was broken off before a copy of {0} had arrived whole. To begin again: farside mirror delete {volume}, then \
              farside mirror create {0} {volume}",
@@ -508,7 +516,7 @@ async fn transfer(
     request: StartTransfer,
 ) -> Answer<Operation> {
     let patience = patience(request.timeout_seconds)?;
-    let mirror = site.mirrors.awake(&volume)?;
+    let mirror = awake(site, &volume).await?;
     let status = mirror.status();
     if status.state != farside_mirror::State::BrokenOff {
         site.mirrors.need_peer(&status.relationship)?;
@@ -520,7 +528,7 @@ async fn transfer(
         volume,
         patience.as_secs()
     );
-    let subject = Subject { volume, peer: status.relationship.peer, kind };
+    let subject = Subject { volume: volume.clone(), peer: status.relationship.peer, kind };
     let accepted = async {
         let asked = match kind {
             OperationKind::Initialize => mirror.initialize(patience).await,
@@ -536,8 +544,19 @@ async fn transfer(
             })
             .map_err(Failure::into_error_body)
     };
-    let id = site.operations.start(subject, accepted).await?;
+    let id = match site.operations.start(subject, accepted).await {
+        Ok(id) => id,
+        Err(error) => return Err(site.mirrors.overtaken_first(&volume, error).await.into()),
+    };
     Ok(Json(site.operations.status(&site.node, &site.mirrors, id)?))
+}
+
+/// The mirror of a replica that is asked something. Of a volume that was overtaken that is said first.
+pub(super) async fn awake(site: &Site, volume: &VolumeName) -> Result<farside_mirror::Mirror, ErrorBody> {
+    match site.mirrors.awake(volume) {
+        Ok(mirror) => Ok(mirror),
+        Err(error) => Err(site.mirrors.overtaken_first(volume, error).await),
+    }
 }
 
 /// A request of its own ends by its patience; one that was asked for before may wait for longer than this one's.
@@ -559,16 +578,22 @@ async fn stays_away(node: Node, peer: PeerId, patience: Duration) {
 /// Holds the updates of a mirror.
 #[utoipa::path(post, path = "/mirrors/{pool}/{volume}/quiesce", responses((status = 200, body = Mirror)))]
 async fn quiesce(State(site): Shared, Path((pool, volume)): OneMirror) -> Answer<Mirror> {
-    let mirror = site.mirrors.awake(&name_of(pool, volume)?)?;
-    mirror.quiesce().await?;
+    let name = name_of(pool, volume)?;
+    let mirror = awake(&site, &name).await?;
+    if let Err(error) = mirror.quiesce().await {
+        return Err(site.mirrors.overtaken_first(&name, error.into_error_body()).await.into());
+    }
     Ok(Json(site.mirrors.document(&mirror.status(), site.clock.now())))
 }
 
 /// Lets the updates of a mirror go on.
 #[utoipa::path(post, path = "/mirrors/{pool}/{volume}/resume", responses((status = 200, body = Mirror)))]
 async fn resume(State(site): Shared, Path((pool, volume)): OneMirror) -> Answer<Mirror> {
-    let mirror = site.mirrors.awake(&name_of(pool, volume)?)?;
-    mirror.resume().await?;
+    let name = name_of(pool, volume)?;
+    let mirror = awake(&site, &name).await?;
+    if let Err(error) = mirror.resume().await {
+        return Err(site.mirrors.overtaken_first(&name, error.into_error_body()).await.into());
+    }
     Ok(Json(site.mirrors.document(&mirror.status(), site.clock.now())))
 }
 
@@ -578,9 +603,12 @@ const ABORTED_WITHIN: Duration = Duration::from_secs(10);
 /// Cuts the transfer that is under way.
 #[utoipa::path(post, path = "/mirrors/{pool}/{volume}/abort", responses((status = 200, body = Mirror)))]
 async fn abort(State(site): Shared, Path((pool, volume)): OneMirror) -> Answer<Mirror> {
-    let mirror = site.mirrors.awake(&name_of(pool, volume)?)?;
+    let name = name_of(pool, volume)?;
+    let mirror = awake(&site, &name).await?;
     let mut changes = mirror.changes();
-    mirror.abort().await?;
+    if let Err(error) = mirror.abort().await {
+        return Err(site.mirrors.overtaken_first(&name, error.into_error_body()).await.into());
+    }
     // It has ended once it is not under way any more: what it published just before is what is shown then.
     let ended = changes.wait_for(|status| status.state != farside_mirror::State::Transferring);
     let _ = tokio::time::timeout(ABORTED_WITHIN, ended).await;

@@ -13,8 +13,9 @@ use farside_api::{
     CreateSnapshots, Difference, DifferenceKind, ErrorBody, ErrorCode, HoldSnapshot, MadeBy, Plan, Rename,
     Rollback, Snapshot, StartRollback, TakenBy, Uuid,
 };
-use farside_engine::{VolumeName, is_label};
+use farside_engine::{EngineError, VolumeName, is_label};
 use farside_mirror::rescues;
+use farside_mirror::shown::{holder, keep_for_good};
 use farside_platform::{BLOCK_BYTES, Timestamp};
 use farside_store::{NewSnapshot, Pool, SnapshotStatus, Version};
 use farside_transfer::bases::{common_of, kept_of};
@@ -220,7 +221,7 @@ fn document(
         Err(error) if error.code == ErrorCode::Corrupt => None,
         Err(error) => return Err(error),
     };
-    let rotates = snapshot.pinned_by.iter().any(|pin| keepers.rotating().any(|keeper| keeper == *pin));
+    let rotates = snapshot.pinned_by.iter().any(|pin| keepers.all().any(|keeper| keeper == *pin));
     // What is published is the mirror's base besides.
     let is_kept = is_kept_only(keepers, snapshot);
     Ok(Snapshot {
@@ -258,20 +259,13 @@ fn is_kept_only(keepers: &Keepers, snapshot: &SnapshotStatus) -> bool {
 struct Keepers {
     /// That of its timetable.
     timetable: Uuid,
-    /// That of the mirror whose replica it is, or was.
+    /// That of the mirror whose replica it is, or was: once it was broken off nothing of it goes, until it follows again.
     mirror: Option<Uuid>,
-    /// Of a replica that was broken off nothing goes by itself any more.
-    is_broken_off: bool,
 }
 
 impl Keepers {
     fn all(&self) -> impl Iterator<Item = Uuid> {
         self.mirror.into_iter().chain([self.timetable])
-    }
-
-    /// Those that let snapshots go one day.
-    fn rotating(&self) -> impl Iterator<Item = Uuid> {
-        self.mirror.filter(|_| !self.is_broken_off).into_iter().chain([self.timetable])
     }
 }
 
@@ -280,8 +274,7 @@ fn keepers_of(pool: &Pool, volume: &VolumeName) -> Result<Keepers, ErrorBody> {
     let replica = status.replica;
     Ok(Keepers {
         timetable: kept_of(status.uuid),
-        mirror: replica.as_ref().map(|replica| kept_of(replica.relationship)),
-        is_broken_off: replica.is_some_and(|replica| replica.broken_off),
+        mirror: replica.map(|replica| kept_of(replica.relationship)),
     })
 }
 
@@ -600,7 +593,6 @@ async fn rollback(
     let found = find(&site, path).await?;
     let (volume, name) = (found.volume.clone(), found.status.name.clone());
     let before = found.pool.volume(&volume.volume)?;
-    let newest = kept_by_person(&site, &found).await?;
     let is_replica = before.replica.is_some_and(|replica| !replica.broken_off);
     let refused = if is_replica {
         Some(format!("{volume} is a replica: the next update would undo the rollback"))
@@ -609,7 +601,7 @@ async fn rollback(
     };
     let refusing = site.takes_no_changes(&volume.pool).await?;
     if planned.plan {
-        let plan = plan_rollback(&site, &found, before.size_bytes, newest.as_deref()).await?;
+        let plan = plan_rollback(&site, &found, before.size_bytes).await?;
         let refused = refusing.map(|refusing| refusing.why).or(refused);
         return Ok(Outcome::Plan(Plan { refused, ..plan }));
     }
@@ -628,14 +620,25 @@ async fn rollback(
     }
     site.exports.drop_fenced_readers(&volume).await;
     let (engine, of, uuid) = (site.pools.engine(), volume.clone(), found.status.uuid);
-    let moved =
-        site.blocking.run(move || go_back(&*engine, &of, uuid, GoingBack::OfPerson, set_aside_at)).await;
-    let back = moved.map_err(|error| match plans::busy(&volume, &site.exports.writers(&volume)) {
-        // A host was faster.
-        Some(reason) if error.code == ErrorCode::Refused => ErrorBody::new(ErrorCode::Refused, reason),
-        _ => error,
-    })?;
-    let kept = back.rescued.map(|snapshot| snapshot.name).or(newest.filter(|newest| *newest != name));
+    let moved = site.blocking.run(move || {
+        // Before: what the answer names as kept must not go by itself, whatever took it.
+        let mirror = engine.replica_record(&of)?.map(|record| record.relationship);
+        let holder = keep_for_good(&*engine, &of, uuid, mirror).unwrap_or_else(|error| {
+            // What cannot be read may be why it goes back.
+            tracing::warn!(volume = %of, "whether a snapshot has what it shows could not be looked at: {error}");
+            None
+        });
+        let back = go_back(&*engine, &of, uuid, GoingBack::OfPerson, set_aside_at)?;
+        Ok::<_, EngineError>((back, holder))
+    });
+    let (back, holder) =
+        moved.await.map_err(|error| match plans::busy(&volume, &site.exports.writers(&volume)) {
+            // A host was faster.
+            Some(reason) if error.code == ErrorCode::Refused => ErrorBody::new(ErrorCode::Refused, reason),
+            _ => error,
+        })?;
+    let held = holder.map(|holder| holder.snapshot.name).filter(|held| *held != name);
+    let kept = back.rescued.map(|snapshot| snapshot.name).or(held);
     let kept_as = kept.map(|kept| format!("{volume}@{kept}"));
     tracing::warn!(%volume, snapshot = name, kept_as, "rolled back");
     if let Ok(mirror) = site.mirrors.mirror(&volume)
@@ -652,44 +655,18 @@ async fn rollback(
     Ok(Outcome::Done(Rollback { volume: volume.to_string(), snapshot: name, kept_as }))
 }
 
-/// The person's snapshot that has exactly what the volume shows, if there is one.
-async fn kept_by_person(site: &Site, found: &Found) -> Result<Option<String>, ErrorBody> {
-    let (pool, name) = (Arc::clone(&found.pool), found.volume.volume.clone());
-    let kept = site.blocking.run(move || {
-        let all = pool.snapshots(&name).map_err(Failure::into_error_body)?;
-        let Some(newest) = all.into_iter().rev().find(keeps) else { return Ok(None) };
-        let since = pool.difference(&name, Some(Version::Snapshot(newest.uuid)), Version::Head);
-        let first =
-            since.map_err(Failure::into_error_body)?.next().transpose().map_err(Failure::into_error_body)?;
-        Ok::<_, ErrorBody>(first.is_none().then_some(newest.name))
-    });
-    kept.await
-}
-
-/// Whether a snapshot keeps what the volume showed: it is a person's. A mirror deletes its own when it needs them no more.
-fn keeps(snapshot: &SnapshotStatus) -> bool {
-    snapshot.on_main_line && snapshot.relationship.is_none()
-}
-
-async fn plan_rollback(
-    site: &Site,
-    found: &Found,
-    size_bytes: u64,
-    newest: Option<&str>,
-) -> Result<Plan, ErrorBody> {
+async fn plan_rollback(site: &Site, found: &Found, size_bytes: u64) -> Result<Plan, ErrorBody> {
     let (volume, status) = (&found.volume, &found.status);
     let to = Version::Snapshot(status.uuid);
     let changed = count(site, volume, move |counter| counter.changed(to, Version::Head)).await?;
-    let all = found.pool.snapshots(&volume.volume).map_err(Failure::into_error_body)?;
-    let unsaved = match all.iter().rev().find(|snapshot| keeps(snapshot)).map(|newest| newest.uuid) {
-        Some(newest) => {
-            let newest = Version::Snapshot(newest);
-            count(site, volume, move |counter| counter.changed(newest, Version::Head)).await?
-        }
-        None => None,
-    };
+    let (engine, of, uuid) = (site.pools.engine(), volume.clone(), status.uuid);
+    let held = site.blocking.run(move || {
+        let mirror = engine.replica_record(&of)?.map(|record| record.relationship);
+        Ok::<_, EngineError>(holder(&*engine, &of, uuid, mirror).unwrap_or_default())
+    });
+    let held = held.await?.map(|holder| holder.snapshot.name);
     // As the plan says what is kept: where a person's snapshot has it all, no side branch is made.
-    let makes_one = changed != Some(0) && !(unsaved == Some(0) && newest.is_some());
+    let makes_one = changed != Some(0) && held.is_none();
     let (engine, of, most) = (site.pools.engine(), volume.clone(), site.configuration.replicas.rescues);
     let now = site.clock.now();
     let lets_go = site.blocking.run(move || {
@@ -709,8 +686,7 @@ async fn plan_rollback(
         size_bytes,
         snapshot_size_bytes: status.size_bytes,
         changed_bytes: changed,
-        unsaved_bytes: unsaved,
-        newest,
+        held_by: held.as_deref(),
         age_seconds: site.clock.now().seconds_since(status.created_at),
         followed_by: &site.mirrors.followed_by(volume),
         broken_off: &site.mirrors.broken_off_from(volume),

@@ -367,6 +367,19 @@ impl Mirrors {
         held.into_iter().filter(|held| held.overtaken.is_some()).find_map(|held| source(held).why)
     }
 
+    /// What whoever asks something of a volume's mirror is told first, in place of `error`, where hosts went on elsewhere: that this
+    /// one counts is what a tired person would read out of anything else.
+    pub(crate) async fn overtaken_first(&self, volume: &VolumeName, error: ErrorBody) -> ErrorBody {
+        let is_of_mirror = self.mirror(volume).map(|m| m.status().state == farside_mirror::State::BrokenOff);
+        if !matches!(error.code, ErrorCode::Refused | ErrorCode::NotFound) || is_of_mirror == Ok(false) {
+            return error;
+        }
+        match self.overtaken_why(volume).await {
+            Some(why) => ErrorBody::new(ErrorCode::Refused, format!("{volume} is {why}. Nothing was done")),
+            None => error,
+        }
+    }
+
     /// The bases that a peer holds here: (volume, replica).
     pub(crate) fn held_by(&self, peer: PeerId) -> Vec<(VolumeName, VolumeName)> {
         let all = self.parts.source.destinations().into_iter();

@@ -38,8 +38,7 @@ fn rollback_facts<'a>(volume: &'a VolumeName, by: &'a [String]) -> RollbackFacts
         size_bytes: 1 << 20,
         snapshot_size_bytes: 1 << 20,
         changed_bytes: Some(3 * 4096),
-        unsaved_bytes: Some(4096),
-        newest: Some("tuesday"),
+        held_by: None,
         age_seconds: 90.0,
         followed_by: by,
         broken_off: &[],
@@ -62,7 +61,7 @@ fn a_rollback_loses_nothing() {
          kept: Some(3) Some(12288) Some(90.0)",
     );
     let saved = RollbackFacts {
-        unsaved_bytes: Some(0),
+        held_by: Some("tuesday"),
         on_main_line: false,
         snapshot_size_bytes: 4096,
         ..rollback_facts(&volume, &[])
@@ -151,6 +150,16 @@ fn a_smaller_retention_says_which_points_go() {
     assert!(plan.lost_blocks.is_none() && plan.lost_bytes.is_none(), "it is not known here");
     let one = rotate_otherwise(&volume(), Some("last=3"), &gone[..1], 4);
     assert!(one.lost[0].starts_with("1 point goes for good; the oldest is p/db@one"), "{one:?}");
+    // Of one that is broken off they go later, and all at once.
+    let then = rotate_otherwise_then(&volume(), "last=3", &gone, 5);
+    assert_eq!(then.would, ["p/db is broken off: all 5 points stay until it follows again"]);
+    assert!(
+        then.lost[0].starts_with(
+            "once p/db follows again (farside mirror resync), 2 of 5 go for good: p/db@one of 2026"
+        ) && then.lost[0].contains("p/db@two"),
+        "{then:?}"
+    );
+    assert!(rotate_otherwise_then(&volume(), "last=9", &[], 5).lost.is_empty());
     let same = rotate_otherwise(&volume(), Some("last=9"), &[], 5);
     assert!(same.lost.is_empty() && same.lost_bytes == Some(0));
 }
@@ -221,6 +230,7 @@ fn a_break_shows_what_never_arrived_and_what_becomes_a_side_branch() {
         volume: &volume,
         source: "a:p/db",
         current: Some(("s9", 12.5)),
+        current_rotates: false,
         at: None,
         fence: FenceAfter::None,
         arrived_bytes: None,
@@ -263,6 +273,10 @@ fn a_break_shows_what_never_arrived_and_what_becomes_a_side_branch() {
     let at = BreakAt { snapshot: "monday", age_seconds: 3612.5, newer_bytes: Some(4096) };
     let of_a_mirror = BreakFacts { at: Some(at), current: Some(("mirror-1-2", 12.5)), ..facts() };
     assert!(break_off(&of_a_mirror).kept_as.unwrap().contains("p/db@rescue-TIME"));
+    // What retention lets go one day keeps nothing for good.
+    let at = BreakAt { snapshot: "monday", age_seconds: 3612.5, newer_bytes: Some(4096) };
+    let rotating = BreakFacts { at: Some(at), current_rotates: true, ..facts() };
+    assert!(break_off(&rotating).kept_as.unwrap().contains("p/db@rescue-TIME"));
     assert!(
         break_off(&BreakFacts { current: None, ..facts() }).lost[0].contains("nothing of it has arrived")
     );
@@ -313,6 +327,7 @@ fn resync_and_swap_lose_nothing() {
         held_by: None,
         follows: None,
         lets_go: &[],
+        retention_lets_go: &[],
     };
     golden(
         &resync(&facts),
@@ -339,6 +354,11 @@ fn resync_and_swap_lose_nothing() {
     let pushed = resync(&ResyncFacts { lets_go: &old, ..facts });
     assert!(pushed.lost[0].contains("p/db@rescue-2027-01-15T08:00:00Z"), "{pushed:?}");
     assert!(pushed.lost[0].contains("farside snapshot hold"), "{pushed:?}");
+    // So do the points that retention has kept while nothing rotated.
+    let points: Vec<_> = (0..12).map(|n| (format!("p/db@point-{n}"), at("2027-01-15T08:00:00Z"))).collect();
+    let lost = resync(&ResyncFacts { retention_lets_go: &points, ..facts }).lost.remove(0);
+    assert!(lost.contains("p/db@point-9 of 2027-01-15T08:00:00Z and 2 newer ones"), "{lost}");
+    assert!(lost.contains("once p/db follows again") && lost.contains("farside snapshot hold"), "{lost}");
     // What a person's snapshot holds already gets no other name.
     let held = resync(&ResyncFacts { held_by: Some("base-1"), ..facts }).kept_as.unwrap();
     assert!(held.contains("p/db@base-1") && !held.contains("rescue"), "{held}");
@@ -533,6 +553,7 @@ fn no_plan_promises_writes_that_a_fence_refuses() {
             volume: &volume,
             source: "a:p/db",
             current: None,
+            current_rotates: false,
             at: None,
             fence,
             arrived_bytes: None,

@@ -1,7 +1,9 @@
 //! Versions beside the main line, for engines that have such.
 
+use farside_format::pins::kept_of;
+
 use super::fixture::Fixture;
-use super::world::{MIRROR, OTHER, World, bytes, record};
+use super::world::{MIRROR, OTHER, World, at, bytes, mirrors, record};
 use crate::{ChangedBytes, EngineError, SnapshotOwner};
 
 /// A volume goes back to a snapshot, whatever branch that is on, and what it showed stays.
@@ -79,4 +81,47 @@ pub fn only_its_own_mirror_moves_a_replica<F: Fixture>() {
     let rescued = branches.move_replica(&world.volume, first, MIRROR).unwrap().expect("hosts had written");
     world.check(rescued.uuid, &world.live, "rescued");
     assert!(world.shown() == bytes(16, 0));
+}
+
+/// A snapshot that a timetable or retention lets go one day keeps nothing: what only it holds is set aside by itself when it goes out
+/// of sight.
+pub fn what_rotates_keeps_nothing_for_good<F: Fixture>() {
+    for (by_timetable, goes_back) in [(true, true), (true, false), (false, true), (false, false)] {
+        let mut world = World::<F>::new(64, 64);
+        let engine = world.engine.clone();
+        let Some(branches) = engine.branches(&world.volume.pool) else { return };
+        world.write(0, 8, 1);
+        let first = world.snapshot("first", 1).uuid;
+        world.write(4, 8, 2);
+        let own = world.live.clone();
+        let taken = world.snapshot("auto", 2).uuid;
+        let of = if by_timetable { engine.volume(&world.volume).unwrap().uuid } else { MIRROR };
+        engine.pin(&world.volume, taken, kept_of(of)).unwrap();
+        engine.set_replica_record(&world.volume, Some(record(MIRROR, goes_back))).unwrap();
+        if goes_back {
+            assert!(branches.move_main(&world.volume, first, None, None).unwrap().is_some());
+        } else {
+            let staged = world.stage(Some(first), 64, 3);
+            staged.write(at(40), &bytes(2, 2)).unwrap();
+            staged.commit(&mirrors("next", 3)).unwrap();
+        }
+        assert!(world.shown() != own);
+        let rescue = world.rescue_of(&own).expect("it is set aside");
+        assert!(rescue.owner == SnapshotOwner::Person && rescue.pinned_by.is_empty());
+        engine.unpin(&world.volume, taken, kept_of(of)).unwrap();
+        engine.delete_snapshot(&world.volume, taken).unwrap();
+        world.check(rescue.uuid, &own, "the rotation has let its snapshot go");
+    }
+    // On the line of what comes next it is where it was, and nothing goes out of sight.
+    let mut world = World::<F>::new(65, 64);
+    let engine = world.engine.clone();
+    world.write(0, 8, 1);
+    let first = world.snapshot("auto", 1).uuid;
+    engine.pin(&world.volume, first, kept_of(MIRROR)).unwrap();
+    world.follow();
+    let staged = world.stage(Some(first), 64, 2);
+    staged.write(at(40), &bytes(2, 2)).unwrap();
+    staged.commit(&mirrors("next", 2)).unwrap();
+    let all = engine.all_snapshots(&world.volume).unwrap();
+    assert!(all.iter().all(|s| !s.name.starts_with("rescue")), "{all:?}");
 }

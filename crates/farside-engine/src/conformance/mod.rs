@@ -53,7 +53,7 @@ macro_rules! conformance {
                 a_break_in_mid_transfer_shows_the_last_moment, a_commit_is_for_the_mirror_alone,
                 a_refused_commit_changes_nothing, a_record_ends_only_for_its_own_mirror;
             branches: a_volume_goes_back_and_keeps_what_it_showed, a_branch_says_where_it_left_the_line,
-                only_its_own_mirror_moves_a_replica;
+                only_its_own_mirror_moves_a_replica, what_rotates_keeps_nothing_for_good;
             together: several_volumes_change_in_one_moment_or_not_at_all;
             known: what_the_peer_sent_is_found_and_nothing_else;
             crashes: changes_of_volumes_survive_whole, changes_of_snapshots_survive_whole,

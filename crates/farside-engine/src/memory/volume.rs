@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use farside_format::pins::rotates;
 use farside_platform::Timestamp;
 use uuid::Uuid;
 
@@ -151,9 +152,10 @@ impl Volume {
             return Ok(info);
         }
         // What a mirror took goes when the mirror needs it no more; but for what this stands upon.
-        let lasts = |s: &Snapshot| s.info.owner == SnapshotOwner::Person || Some(s.info.uuid) == base;
+        let lasts = |s: &Snapshot| self.lasts(s) || Some(s.info.uuid) == base;
         let is_kept = image == self.live || self.snapshots.iter().any(|s| lasts(s) && s.image == self.live);
-        if std::mem::take(&mut self.is_written) && !is_kept {
+        let is_own = self.shows_what_rotates();
+        if (std::mem::take(&mut self.is_written) || is_own) && !is_kept {
             self.rescue(self.live.clone(), self.parent, &spec.name, None)?;
         }
         self.live = image.clone();
@@ -169,13 +171,29 @@ impl Volume {
         moment: Option<Timestamp>,
     ) -> Result<Option<SnapshotInfo>, EngineError> {
         let image = self.image(snapshot)?.clone();
+        let is_own = self.shows_what_rotates()
+            && !self.snapshots.iter().any(|s| self.lasts(s) && s.image == self.live);
         let old = std::mem::replace(&mut self.live, image);
         let parent = self.parent.replace(snapshot);
         let is_on_new_line = self.main_line().iter().any(|uuid| self.image(*uuid).is_ok_and(|i| *i == old));
-        if !std::mem::take(&mut self.is_written) || is_on_new_line {
+        if !(std::mem::take(&mut self.is_written) || is_own) || is_on_new_line {
             return Ok(None);
         }
         self.rescue(old, parent, "", moment).map(Some)
+    }
+
+    /// Whether what a snapshot holds is there for as long as somebody wants it.
+    fn lasts(&self, snapshot: &Snapshot) -> bool {
+        let info = &snapshot.info;
+        let mirror = self.record.as_ref().map(|record| record.relationship);
+        let rotates = !info.held && rotates(self.uuid, mirror, info.pinned_by.iter().copied());
+        info.owner == SnapshotOwner::Person && !rotates
+    }
+
+    /// The head began as a person's snapshot that goes one day by itself: what it holds is the head's then.
+    fn shows_what_rotates(&self) -> bool {
+        let began = self.parent.and_then(|parent| self.snapshots.iter().find(|s| s.info.uuid == parent));
+        began.is_some_and(|s| s.info.owner == SnapshotOwner::Person && !self.lasts(s))
     }
 
     fn rescue(

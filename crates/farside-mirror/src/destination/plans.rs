@@ -5,15 +5,17 @@ use std::time::Duration;
 use farside_engine::{ChangedBytes, Engine, EngineError, SnapshotInfo, SnapshotOwner, VolumeName};
 use farside_peer::PeerId;
 use farside_platform::Timestamp;
-use farside_transfer::bases::RESCUE;
+use farside_transfer::bases::{RESCUE, rotates};
 use uuid::Uuid;
 
 use super::resync::check_no_role_change;
 use super::service::Destination;
 use crate::error::{MirrorError, blocking};
-use crate::relationship::{Comparing, common_base, drop_probe, handed_over};
+use crate::relationship::{Comparing, common_base, drop_probe, handed_over, would_let_go_then};
 use crate::rescues;
 use crate::schedule::Schedule;
+use crate::shown::holder;
+use crate::state::State;
 use crate::store::Relationship;
 
 /// A point in time that a plan names.
@@ -47,8 +49,10 @@ pub struct RoleChangePlan {
     pub set_aside_seconds: f64,
     /// Names of old side branches that go for the new one (resync): a volume keeps so many.
     pub lets_go: Vec<String>,
-    /// The name of a person's snapshot that holds all of what hosts see now: it stays as it is called.
+    /// The name of a person's snapshot that holds all of what hosts see now: it stays as it is called, whatever rotates.
     pub held_by: Option<String>,
+    /// Points that retention lets go as soon as the volume follows again, oldest first (resync of what was broken off).
+    pub retention_lets_go: Vec<PlanPoint>,
     /// What the source would bring; none if nothing is brought.
     pub incoming: Option<ChangedBytes>,
     /// What the source follows itself, if it is no original (resync).
@@ -65,7 +69,8 @@ impl Destination {
         at: Option<Uuid>,
     ) -> Result<RoleChangePlan, MirrorError> {
         let current = self.mirror(volume)?.status().current.map(|c| c.uuid);
-        self.plan_move(volume, at.or(current)).await
+        let (plan, _) = self.plan_move(volume, at.or(current), None).await?;
+        Ok(plan)
     }
 
     /// What a rollback to `snapshot` would do ([`Engine::move_main`]).
@@ -74,7 +79,8 @@ impl Destination {
         volume: &VolumeName,
         snapshot: Uuid,
     ) -> Result<RoleChangePlan, MirrorError> {
-        self.plan_move(volume, Some(snapshot)).await
+        let (plan, _) = self.plan_move(volume, Some(snapshot), None).await?;
+        Ok(plan)
     }
 
     /// What [`Mirror::resync`](crate::Mirror::resync) would do, or [`Destination::resync_from`] that volume of that peer.
@@ -96,7 +102,9 @@ impl Destination {
         comparing: Comparing,
         link_wait: Duration,
     ) -> Result<RoleChangePlan, MirrorError> {
-        let known = self.mirror(volume).ok().map(|mirror| mirror.status().relationship);
+        let status = self.mirror(volume).ok().map(|mirror| mirror.status());
+        let is_broken_off = status.as_ref().is_some_and(|status| status.state == State::BrokenOff);
+        let known = status.map(|status| status.relationship);
         let relationship = match (known, from) {
             (Some(known), None) => known,
             (Some(known), Some((peer, source))) if known.peer == peer && known.source == source => known,
@@ -110,15 +118,28 @@ impl Destination {
             (None, None) => return Err(MirrorError::NotFound(volume.clone())),
         };
         let common = common_base(&self.driver_parts(), &relationship, comparing, link_wait).await?;
-        let plan = self.plan_move(volume, Some(common.base.uuid)).await;
+        let plan = self.plan_move(volume, Some(common.base.uuid), Some(relationship.id)).await;
         drop_probe(&self.driver_parts(), &relationship, common.probe).await;
-        let plan = plan?;
+        let (plan, stays) = plan?;
+        let retention = relationship.retention;
+        let retention_lets_go = match is_broken_off && !retention.is_none() {
+            true => would_let_go_then(&self.driver_parts(), &relationship, &retention, stays).await?.0,
+            false => Vec::new(),
+        };
+        let retention_lets_go = retention_lets_go.iter().map(PlanPoint::of).collect();
         // Where everything is compared, what is here counts as what the source left behind.
         let compares = common.incoming.is_none();
         let sets_aside = plan.held_by.is_none() && (compares || plan.set_aside != ChangedBytes::default());
         let lets_go = if sets_aside { self.would_let_go(volume, compares).await? } else { Vec::new() };
         let follows = common.follows.into_iter().next().map(|place| place.volume);
-        Ok(RoleChangePlan { incoming: common.incoming, follows, age_seconds: None, lets_go, ..plan })
+        Ok(RoleChangePlan {
+            incoming: common.incoming,
+            follows,
+            age_seconds: None,
+            lets_go,
+            retention_lets_go,
+            ..plan
+        })
     }
 
     /// Names of old side branches that go if its mirror is broken off at `at`: what that sets aside counts with them.
@@ -134,6 +155,18 @@ impl Destination {
             let main_line = engine.snapshots(&of)?;
             let aside: Vec<Uuid> = handed_over(&main_line, id, at).map(|(_, s)| s.uuid).collect();
             let mut all = engine.all_snapshots(&of)?;
+            // What a person made at the source, and retention lets go, stays by another name as well.
+            let newest = main_line.last().filter(|s| s.uuid != at && s.owner == SnapshotOwner::Person);
+            let volume = engine.volume(&of)?.uuid;
+            let rotating =
+                newest.filter(|s| !s.held && rotates(volume, Some(id), s.pinned_by.iter().copied()));
+            all.extend(rotating.map(|s| SnapshotInfo {
+                name: format!("{RESCUE}-{now:.0}"),
+                uuid: Uuid::nil(),
+                pinned_by: Vec::new(),
+                sequence: u64::MAX,
+                ..s.clone()
+            }));
             for snapshot in &mut all {
                 if aside.contains(&snapshot.uuid) {
                     snapshot.owner = SnapshotOwner::Person;
@@ -158,9 +191,15 @@ impl Destination {
         .await
     }
 
-    async fn plan_move(&self, volume: &VolumeName, to: Option<Uuid>) -> Result<RoleChangePlan, MirrorError> {
+    /// `mirror`: by which it follows from then on; none if by that of before. Besides: which snapshot does not rotate any more then.
+    async fn plan_move(
+        &self,
+        volume: &VolumeName,
+        to: Option<Uuid>,
+        mirror: Option<Uuid>,
+    ) -> Result<(RoleChangePlan, Option<Uuid>), MirrorError> {
         let (engine, of, now) = (self.parts.engine.clone(), volume.clone(), self.parts.clock.now());
-        blocking(move || plan_move(&*engine, &of, to, now)).await
+        blocking(move || plan_move(&*engine, &of, to, mirror, now)).await
     }
 }
 
@@ -168,8 +207,9 @@ fn plan_move(
     engine: &dyn Engine,
     volume: &VolumeName,
     to: Option<Uuid>,
+    mirror: Option<Uuid>,
     now: Timestamp,
-) -> Result<RoleChangePlan, MirrorError> {
+) -> Result<(RoleChangePlan, Option<Uuid>), MirrorError> {
     let current = engine.snapshots(volume)?.pop();
     let base = match to {
         None => None,
@@ -185,26 +225,27 @@ fn plan_move(
         Some(current) if engine.volume(volume)?.is_replica => current.created_at,
         _ => now,
     };
-    let held_by = match &current {
-        Some(current) if current.owner == SnapshotOwner::Person => {
-            let changed = engine.changed_since(volume, current.uuid)?;
-            (changed == ChangedBytes::default()).then(|| current.name.clone())
-        }
-        _ => None,
+    let mirror = match mirror {
+        Some(mirror) => Some(mirror),
+        None => engine.replica_record(volume)?.map(|record| record.relationship),
     };
+    let held_by = to.map(|to| holder(engine, volume, to, mirror)).transpose()?.flatten();
+    let stays = held_by.as_ref().filter(|_| set_aside != ChangedBytes::default()).map(|h| h.snapshot.uuid);
     let set_aside_seconds = match &base {
         Some(base) if set_aside != ChangedBytes::default() => newest.seconds_since(base.created_at).max(0.0),
         _ => 0.0,
     };
-    Ok(RoleChangePlan {
+    let plan = RoleChangePlan {
         base: base.as_ref().map(PlanPoint::of),
         current: current.as_ref().map(PlanPoint::of),
         set_aside,
         set_aside_seconds,
         lets_go: Vec::new(),
-        held_by,
+        held_by: held_by.map(|holder| holder.snapshot.name),
+        retention_lets_go: Vec::new(),
         incoming: None,
         follows: None,
         age_seconds: base.map(|base| now.seconds_since(base.created_at)),
-    })
+    };
+    Ok((plan, stays))
 }

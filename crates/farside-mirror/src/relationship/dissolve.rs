@@ -59,7 +59,7 @@ impl Driver {
             }
         };
         self.went_back = None;
-        self.set_aside_at = None;
+        (self.set_aside_at, self.held_as) = (None, None);
         self.relationship.broken_off_at = Some(self.parts.clock.now());
         self.relationship.resync_pending = false;
         self.relationship.told = false;
@@ -382,8 +382,19 @@ fn keep_set_aside(
     // One on a side branch sets all of the main line aside.
     let newer = || main_line.iter().rev().take_while(|s| s.uuid != at);
     let mut newest = newer().next().map(|s| s.name.clone());
+    // Where nothing lies beside the line, nothing else will have the same content: it is what the answer names.
+    if let Some(named) = newer().next().filter(|s| s.owner == SnapshotOwner::Person)
+        && engine.branches(&volume.pool).is_none()
+        && named.pinned_by.contains(&kept_of(relationship.id))
+    {
+        engine.unpin(volume, named.uuid, kept_of(relationship.id))?;
+    }
     for (newer, snapshot) in handed_over(&main_line, relationship.id, at) {
         let kept = engine.hand_over(volume, snapshot.uuid, SnapshotOwner::Person, RESCUE, moment)?;
+        // A name that a person is told is nothing that retention lets go once the volume follows again.
+        if snapshot.pinned_by.contains(&kept_of(relationship.id)) {
+            engine.unpin(volume, snapshot.uuid, kept_of(relationship.id))?;
+        }
         // It has another name from now on.
         newest = newest.filter(|_| newer > 0).or(Some(kept.name));
     }

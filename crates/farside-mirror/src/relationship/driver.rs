@@ -7,6 +7,7 @@ mod grouped;
 mod taken_up;
 mod timing;
 mod transfers;
+mod went_back;
 mod why;
 
 use std::sync::Arc;
@@ -106,6 +107,8 @@ pub(super) struct Driver {
     /// By which moment the resync that was asked for names what it sets aside, if its group says so, and the last snapshot in the pool's
     /// own order that was there before.
     pub(super) set_aside_at: Option<(Timestamp, u64)>,
+    /// A person's snapshot that has what the volume showed before the resync that is under way.
+    pub(super) held_as: Option<String>,
     /// A person waits for the queued transfer.
     is_for_person: bool,
     /// The transfer that waits or runs is an update before a change of roles.
@@ -184,6 +187,7 @@ impl Driver {
             set_aside: Vec::new(),
             let_go: Vec::new(),
             set_aside_at: None,
+            held_as: None,
             is_for_person: false,
             is_for_swap: false,
             is_asked_since: false,
@@ -206,6 +210,7 @@ impl Driver {
         let mut overtaken = self.parts.source.overtaken_changes();
         let mut is_replaced = false;
         let group_wakes = self.group_wakes.clone();
+        let (mut progress, mut published) = (self.ports.progress.subscribe(), 0);
         self.probe().await;
         if matches!(self.relationship.swap, Some(SwapMark::Swapping { .. })) && self.state.work == Work::Idle
         {
@@ -243,6 +248,7 @@ impl Driver {
                 Ok(()) = self.heard.changed() => self.remember_told().await,
                 Ok(()) = overtaken.changed() => self.on_overtaken_change(),
                 () = group_wakes.notified() => self.update_with_group().await,
+                () = another_published(&mut progress, &mut published) => self.look_at_shown().await,
                 () = self.parts.stop.cancelled() => break,
                 () = sleep(tick) => {
                     if self.ticker.poll(ClockReading::of(&*self.parts.clock)) {
@@ -609,6 +615,17 @@ impl Driver {
             source_heard: heard.map(|(heard, _)| heard),
             source_heard_at: heard.and_then(|(_, at)| at),
         });
+    }
+}
+
+/// Waits until the transfer under way has published another of its snapshots than so many, or it is another transfer.
+async fn another_published(progress: &mut watch::Receiver<Option<Progress>>, published: &mut u64) {
+    let count = |progress: &Option<Progress>| progress.as_ref().map_or(0, |p| p.snapshots_done);
+    let now = progress.wait_for(|now| count(now) != *published).await.map(|now| count(&now));
+    match now {
+        Ok(now) => *published = now,
+        // Nobody says anything any more.
+        Err(_) => std::future::pending().await,
     }
 }
 

@@ -290,9 +290,11 @@ impl Mirror {
         retention: &Retention,
     ) -> Result<(Vec<SnapshotInfo>, usize), MirrorError> {
         let status = self.status();
-        let (gone, count) = rotation::would_let_go(&self.parts, &status.relationship, retention).await?;
-        // Nothing rotates where hosts write.
-        Ok(if status.state == State::BrokenOff { (Vec::new(), count) } else { (gone, count) })
+        if status.state == State::BrokenOff {
+            // Nothing rotates where hosts write, and all of it at once when that ends.
+            return rotation::would_let_go_then(&self.parts, &status.relationship, retention, None).await;
+        }
+        rotation::would_let_go(&self.parts, &status.relationship, retention).await
     }
 
     /// Puts it into a group of mirrors, or takes it out of the one that it is in.

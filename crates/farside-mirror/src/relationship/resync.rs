@@ -11,9 +11,8 @@
 
 use std::time::Duration;
 
-use farside_engine::{Engine, ReplicaRecord, SnapshotInfo, SnapshotOwner};
+use farside_engine::{Engine, ReplicaRecord, VolumeName};
 use farside_transfer::TransferKind;
-use farside_transfer::bases::RESCUE;
 use farside_transfer::limits::ROLE_CHANGE_MAX;
 use farside_transfer::protocol::convert::{Place, Upstream};
 use uuid::Uuid;
@@ -25,6 +24,7 @@ use crate::error::{MirrorError, blocking};
 use crate::group::GroupKey;
 use crate::limits::BREAK_PATIENCE;
 use crate::log::{LogEvent, RequestedBy};
+use crate::shown::{Holder, keep_for_good};
 use crate::state::{Event, Work};
 use crate::store::{Relationship, SwapMark};
 
@@ -71,7 +71,11 @@ impl Driver {
             let endings = self.parts.endings.clone();
             let is_over = move |id| endings.is_over(id);
             let follow = move || follow(&*engine, &relationship, base, before_this, is_over);
-            if let Err(error) = blocking(follow).await {
+            let followed = blocking(follow).await;
+            if let Ok(holder) = &followed {
+                self.held_as = holder.as_ref().map(|holder| holder.snapshot.name.clone());
+            }
+            if let Err(error) = followed {
                 if let Err(error) = self.parts.store.save(&before).await {
                     tracing::warn!(relationship = %before.id, "the state database could not record that the resync \
                          was given up; the volume is unchanged. After a restart the mirror may try the resync once \
@@ -104,6 +108,10 @@ impl Driver {
             );
             self.log(LogEvent::Resync, Some(TransferKind::Resync), None).await;
         } else {
+            // Whatever the replica shows, a plan of this may have named it as kept.
+            let (engine, of, id) = (self.parts.engine.clone(), pending.destination.clone(), pending.id);
+            let keep = move || Ok::<_, MirrorError>(keep(&*engine, &of, base, id));
+            self.held_as = blocking(keep).await?.map(|holder| holder.snapshot.name);
             self.relationship = pending;
         }
         self.was_writable = was_writable;
@@ -234,14 +242,14 @@ impl Driver {
 }
 
 /// Pins the base and makes the volume a replica, in this order: nothing relies on what is not kept. It may have been another
-/// relationship's until now, `replaces`, or have been in one that is over.
+/// relationship's until now, `replaces`, or have been in one that is over. Answers which person's snapshot has what it shows, if one has.
 fn follow(
     engine: &dyn Engine,
     relationship: &Relationship,
     base: Uuid,
     replaces: Option<Uuid>,
     is_over: impl Fn(Uuid) -> bool,
-) -> Result<(), MirrorError> {
+) -> Result<Option<Holder>, MirrorError> {
     let volume = &relationship.destination;
     let record = engine.replica_record(volume)?;
     let may_go = |r: &ReplicaRecord| {
@@ -256,6 +264,7 @@ fn follow(
     }
     let known = engine.all_snapshots(volume)?.into_iter().find(|s| s.uuid == base);
     let pinned_before = known.as_ref().is_some_and(|s| s.pinned_by.contains(&relationship.id));
+    let holder = keep(engine, volume, base, relationship.id);
     engine.pin(volume, base, relationship.id)?;
     if let Err(error) = engine.set_replica_record(volume, Some(relationship.record(false))) {
         if !pinned_before && let Err(error) = engine.unpin(volume, base, relationship.id) {
@@ -270,13 +279,14 @@ fn follow(
         tracing::warn!(%volume, relationship = %ended, "what the mirror that is over kept here stays and holds space: \
              {error}");
     }
-    // What a break at an earlier snapshot set aside is on the line again, and its source holds it: it goes with the mirror's need
-    // of it, as before that break.
-    let was_set_aside = |s: &SnapshotInfo| {
-        pinned_before && s.owner == SnapshotOwner::Person && s.name.starts_with(RESCUE) && !s.held
-    };
-    if known.is_some_and(|s| was_set_aside(&s)) {
-        engine.hand_over(volume, base, SnapshotOwner::Relationship(relationship.id), "mirror", None)?;
-    }
-    Ok(())
+    Ok(holder)
+}
+
+/// What the plan of a resync names as kept stays, whoever made it. What cannot be read on the way is no reason not to resync: that may
+/// be what heals it.
+fn keep(engine: &dyn Engine, volume: &VolumeName, base: Uuid, id: Uuid) -> Option<Holder> {
+    keep_for_good(engine, volume, base, Some(id)).unwrap_or_else(|error| {
+        tracing::warn!(%volume, "whether a snapshot that rotates has what the volume shows could not be looked at: {error}");
+        None
+    })
 }

@@ -126,6 +126,43 @@ pub(super) async fn would_let_go(
     Ok((live.into_iter().filter(goes).collect(), count))
 }
 
+/// What a retention lets go as soon as the volume follows again, oldest first, and how many points there are: as
+/// [`would_let_go`], with the one point that a resync brings at least, and without the bases that it needs no more then. `stays` is
+/// out of the rotation by then.
+pub(crate) async fn would_let_go_then(
+    parts: &Parts,
+    relationship: &Relationship,
+    retention: &Retention,
+    stays: Option<Uuid>,
+) -> Result<(Vec<SnapshotInfo>, usize), MirrorError> {
+    let (engine, volume, id) = (parts.engine.clone(), relationship.destination.clone(), relationship.id);
+    let mut live = blocking(move || Ok::<_, MirrorError>(kept(&*engine, &volume, id)?)).await?;
+    live.retain(|s| Some(s.uuid) != stays);
+    let known = parts.store.kept_points(id).await?;
+    Ok((goes_then(&live, &known, id, retention, parts.clock.now()), live.len()))
+}
+
+fn goes_then(
+    live: &[SnapshotInfo],
+    known: &[KeptPoint],
+    id: Uuid,
+    retention: &Retention,
+    now: Timestamp,
+) -> Vec<SnapshotInfo> {
+    if retention.is_none() {
+        return Vec::new();
+    }
+    let (mut points, _) = note(live, known, now);
+    points.push(KeptPoint { snapshot: Uuid::nil(), at: now, noted_at: now });
+    let due = to_go(&points, retention);
+    let own = [id, kept_of(id)];
+    let goes = |s: &&SnapshotInfo| {
+        let is_free = !s.held && s.pinned_by.iter().all(|pin| own.contains(pin));
+        due.contains(&s.uuid) && is_free && rescue_moment(&s.name).is_none()
+    };
+    live.iter().filter(goes).cloned().collect()
+}
+
 /// What retention keeps, in the order in which it came.
 pub(crate) fn kept(
     engine: &dyn Engine,
@@ -219,4 +256,44 @@ fn let_go(
         }
     }
     Ok(gone)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn point(number: u64, name: &str, pins: &[Uuid]) -> SnapshotInfo {
+        SnapshotInfo {
+            name: name.to_owned(),
+            uuid: Uuid::from_u128(u128::from(number)),
+            created_at: Timestamp(number),
+            size_bytes: 4096,
+            owner: SnapshotOwner::Person,
+            held: false,
+            pinned_by: pins.to_vec(),
+            sequence: number,
+        }
+    }
+
+    #[test]
+    fn what_goes_once_it_follows_again_counts_the_point_that_comes_and_needs_no_old_base() {
+        let (id, other) = (Uuid::from_u128(77), Uuid::from_u128(78));
+        let keeper = kept_of(id);
+        let held = SnapshotInfo { held: true, ..point(1, "held", &[keeper]) };
+        let live = [
+            held,
+            point(2, "rescue-2027-01-15T08:00:00Z", &[keeper]),
+            point(3, "for-another", &[keeper, other]),
+            point(4, "before-upgrade", &[keeper]),
+            point(5, "base", &[keeper, id]),
+            point(6, "newest", &[keeper]),
+        ];
+        let named = |keep: &str| -> Vec<String> {
+            let retention = keep.parse().unwrap();
+            goes_then(&live, &[], id, &retention, Timestamp(9)).into_iter().map(|s| s.name).collect()
+        };
+        assert_eq!(named("last=2"), ["before-upgrade", "base"]);
+        assert_eq!(named("last=1"), ["before-upgrade", "base", "newest"]);
+        assert!(named("last=6").is_empty() && named("none").is_empty());
+    }
 }

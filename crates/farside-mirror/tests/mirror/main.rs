@@ -13,6 +13,7 @@ mod followed_since;
 mod full_database;
 mod groups;
 mod in_common;
+mod kept_for_good;
 mod known;
 mod log_floods;
 mod notices;

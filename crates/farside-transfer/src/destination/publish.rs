@@ -187,10 +187,25 @@ pub(crate) fn prove(
 }
 
 /// What the replica shows, `base`, is gone at the source, and the version that comes is staged upon it: it stays as what a person
-/// may delete. If it is a person's, or not here any more, nothing has to be done.
-fn keep_what_is_gone(engine: &dyn Engine, volume: &VolumeName, base: Uuid) -> Result<(), TransferError> {
+/// may delete. If it is a person's it is no part of a rotation any more; if it is not here, nothing has to be done.
+fn keep_what_is_gone(
+    engine: &dyn Engine,
+    volume: &VolumeName,
+    relationship: Uuid,
+    base: Uuid,
+) -> Result<(), TransferError> {
     let shown = engine.all_snapshots(volume)?.into_iter().find(|s| s.uuid == base);
-    let Some(shown) = shown.filter(|s| s.owner != SnapshotOwner::Person) else { return Ok(()) };
+    let Some(shown) = shown else { return Ok(()) };
+    for keeper in [relationship, engine.volume(volume)?.uuid].map(kept_of) {
+        if shown.pinned_by.contains(&keeper) {
+            // What is told to be kept, nothing lets go by itself. A crash before the next step leaves what a person's snapshot is, or
+            // what is still shown.
+            engine.unpin(volume, shown.uuid, keeper)?;
+        }
+    }
+    if shown.owner == SnapshotOwner::Person {
+        return Ok(());
+    }
     let kept = engine.hand_over(volume, shown.uuid, SnapshotOwner::Person, RESCUE_OF_SOURCE, None)?;
     tracing::warn!(
         %volume, was = shown.name, rescued = kept.name,
@@ -242,7 +257,7 @@ impl Proved {
         check_replica(engine, &self.replica.destination, self.replica.relationship)?;
         // First: a crash in between leaves a snapshot of what is still shown.
         if let Some(gone) = self.gone {
-            keep_what_is_gone(engine, &self.replica.destination, gone)?;
+            keep_what_is_gone(engine, &self.replica.destination, self.replica.relationship, gone)?;
         }
         Ok(spec)
     }

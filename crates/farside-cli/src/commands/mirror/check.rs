@@ -89,8 +89,19 @@ pub(super) fn judged(mirrors: &[Mirror], asked: &[String], most: Option<f64>) ->
         for row in rows.iter().filter(|m| m.role == Role::Destination) {
             // Nor does the direction that sleeps count, where the other was broken off in its turn: that is said of the other.
             let is_back = |m: &&Mirror| m.role == Role::Source && m.destination == row.source;
-            let sleeps = is_followed || rows.iter().any(is_back);
-            if row.state == MirrorState::BrokenOff && sleeps {
+            let is_reversed = rows.iter().any(is_back);
+            if is_followed && !is_reversed && row.is_undecided() {
+                // Whoever else follows it: hosts may be writing to both.
+                let because = row.why.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
+                let message = format!(
+                    "{name} was broken off from {0}, and what becomes of {0} is not decided{because}: let it follow {name} (farside mirror \
+                     resync at its site), or end that mirror: farside mirror delete {name}",
+                    row.source
+                );
+                wrong.push(Problem::new(&name, message));
+                continue;
+            }
+            if row.state == MirrorState::BrokenOff && (is_followed || is_reversed) {
                 continue;
             }
             // The other site has ended its mirror, and knew: nothing is late, and a person may forget the way back.
@@ -336,6 +347,19 @@ mod tests {
         let ended = mirror("q/b", json!({ "state": "broken-off", "source_heard": "released" }));
         assert!(check(std::slice::from_ref(&ended)).unwrap().contains("the other site has ended the mirror"));
         assert!(check(&[ended, broken.clone()]).unwrap_err().contains("q/a is broken off"));
+        // A third site follows it, and the old source is alive: there may be two originals.
+        for heard in ["not-yet", "noted", "fenced"] {
+            let row = json!({ "state": "broken-off", "source_heard": heard, "why": "keep them stopped" });
+            let third = json!({ "role": "source", "destination": "west:shelf/v", "lag_seconds": 1.0 });
+            let all = [mirror("q/a", row), mirror("q/a", third)];
+            let said = check(&all).unwrap_err();
+            assert!(said.contains("north:tank/v is not decided (keep them stopped)"), "{said}");
+            assert_eq!(farside_api::awake(&all).len(), 2, "and status hides neither");
+        }
+        let decided = json!({ "state": "broken-off", "source_heard": "follows" });
+        let third = json!({ "role": "source", "destination": "west:shelf/v", "lag_seconds": 1.0 });
+        let all = [mirror("q/a", decided), mirror("q/a", third)];
+        assert!(check(&all).is_ok() && farside_api::awake(&all).len() == 1);
         let said = check(&[broken, source("mirrored")]).unwrap();
         assert_eq!(said, "1 volume here has replicas at other sites: how late they are is known there");
     }

@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use super::Driver;
 use super::activity::{Ending, Ran};
+use super::went_back::reason;
 use crate::error::{MirrorError, blocking};
 use crate::limits::{BREAK_PATIENCE, GOT_ON_BYTES, LOSSES_IN_A_ROW_MAX};
 use crate::log::{LogEvent, RequestedBy};
@@ -284,6 +285,22 @@ impl Driver {
         if report.result == TransferResult::Ok || has_base { Event::Done } else { Event::Failed }
     }
 
+    /// An update brings several snapshots one after the other, and may stand for long before the last: what is shown by now is said now.
+    /// Before a resync is over its volume counts as what it was.
+    pub(super) async fn look_at_shown(&mut self) {
+        if !matches!(self.state.work, Work::Running { kind: TransferKind::Update, .. }) {
+            return;
+        }
+        let (engine, relationship) = (self.parts.engine.clone(), self.relationship.clone());
+        // What cannot be asked is asked at the end; whoever breaks it off meanwhile does not wait for a pool that is slow.
+        let asked = tokio::time::timeout(BREAK_PATIENCE, blocking(move || inspect(&*engine, &relationship)));
+        if let Ok(Ok(Inspected::Found(found))) = asked.await
+            && !found.broken_off
+        {
+            self.current = found.current;
+        }
+    }
+
     /// Tells of what a transfer has set aside. A resync says so before; where an update does it, the source is not what it was.
     /// Answers their names.
     async fn note_rescues(&mut self, report: &TransferReport, now: Vec<(Uuid, String)>) -> Vec<String> {
@@ -294,19 +311,19 @@ impl Driver {
         for (uuid, snapshot) in now.into_iter().filter(|(uuid, _)| !before.contains(uuid)) {
             let snapshot = match report.kind {
                 TransferKind::Resync => self.named_with_group(uuid, snapshot).await,
-                TransferKind::Initialize | TransferKind::Update => snapshot,
+                TransferKind::Update => self.named_of_source(uuid, snapshot).await,
+                TransferKind::Initialize => snapshot,
             };
             let Relationship { source, destination, .. } = &self.relationship;
             if report.kind == TransferKind::Update {
+                let because = reason(&self.source_name(), &destination.pool, self.pool_here(uuid).await);
                 tracing::warn!(
                     volume = %destination, %source, rescue = snapshot,
-                    "the source went back to an earlier state, follows another site since, two copies of it are alive (a \
-                     restored backup, a clone), or its base was released there (farside mirror release). The replica follows it; what it showed until then is kept as a side branch"
+                    "{because}. The replica follows its source; what it showed until then is kept as a side branch"
                 );
                 let why = format!(
-                    "{source} went back to an earlier state, follows another site since, two copies of its site are alive, or its \
-                     base was released there (farside mirror release): what {destination} showed until then is kept as {destination}@{snapshot}. Look at both before you delete it; farside mirror \
-                     update {destination} ends this notice"
+                    "{because}: what {destination} showed until then is kept as {destination}@{snapshot}. Look at both before you delete it; \
+                     farside mirror update {destination} ends this notice"
                 );
                 self.went_back = Some((uuid, why));
             }
@@ -316,8 +333,34 @@ impl Driver {
         let has_shown = report.result == TransferResult::Ok || report.snapshots > 0;
         if report.kind == TransferKind::Resync && has_shown {
             self.set_aside_at = None;
+            // Whoever asked is told where it is, whatever it is called.
+            let held_as = self.held_as.take().filter(|_| set_aside.is_empty());
+            set_aside.extend(held_as);
         }
         set_aside
+    }
+
+    /// What an update has set aside no host has written here: the replica showed it, and its source shows it no more. The engine cannot
+    /// tell, and where hosts might come by another way (an engine without branches) nobody can.
+    async fn named_of_source(&self, uuid: Uuid, name: String) -> String {
+        let (engine, volume) = (self.parts.engine.clone(), self.relationship.destination.clone());
+        if rescues::is_of_source(&name) || engine.branches(&volume.pool).is_none() {
+            return name;
+        }
+        let of_source = move || {
+            let owner = SnapshotOwner::Person;
+            Ok::<_, MirrorError>(engine.hand_over(&volume, uuid, owner, RESCUE_OF_SOURCE, None)?)
+        };
+        match blocking(of_source).await {
+            Ok(named) => named.name,
+            Err(error) => {
+                tracing::warn!(
+                    volume = %self.relationship.destination, rescue = name, "what the source does not show any more keeps a name as if hosts \
+                     had written it here: {error}"
+                );
+                name
+            }
+        }
     }
 
     /// What a resync has set aside gets the name that it has in the other members of the group which were resynced with this one.

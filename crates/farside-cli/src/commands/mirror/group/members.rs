@@ -117,7 +117,9 @@ pub(super) async fn refuse_losses<'a, Q: Serialize>(
     if destructive.plan || destructive.yes || is_interactive() {
         return Ok(());
     }
-    for (step, _) in steps.iter().zip(members).filter(|(_, member)| !member.side_branches().is_empty()) {
+    // Old side branches, and points that retention has kept while nothing rotated.
+    let may_lose = |member: &Member| !member.side_branches().is_empty() || member.mirror.retention.is_some();
+    for (step, _) in steps.iter().zip(members).filter(|(_, member)| may_lose(member)) {
         let query = [("plan", "true")];
         refuse_loss(&context.client.request(Method::POST, &step.path, &query, step.body.as_ref()).await?)?;
     }

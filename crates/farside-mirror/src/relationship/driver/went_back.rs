@@ -1,0 +1,80 @@
+//! Why an update found that its source does not show any more what the replica showed, as far as that can be told here.
+
+use farside_engine::ContentRoot;
+use farside_transfer::report::{TransferReport, TransferResult};
+use uuid::Uuid;
+
+use super::Driver;
+use crate::error::{MirrorError, blocking};
+
+/// Transfers that are looked at.
+const LOOKED_AT: usize = 200;
+
+/// Whether the pool here is an older copy of itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum PoolHere {
+    /// The replica showed what the last transfer had brought.
+    AsItWas,
+    /// It showed what an earlier one had brought, though a later one had brought something else.
+    SetBack,
+    /// The history has nothing of it.
+    Unknown,
+}
+
+/// By the content roots that transfers brought, the newest first.
+fn pool_here(brought: impl Iterator<Item = ContentRoot>, shown: ContentRoot) -> PoolHere {
+    match brought.into_iter().position(|root| root == shown) {
+        Some(0) => PoolHere::AsItWas,
+        Some(_) => PoolHere::SetBack,
+        None => PoolHere::Unknown,
+    }
+}
+
+/// What has become of the source, or of the pool here.
+pub(super) fn reason(source: &str, pool: &str, here: PoolHere) -> String {
+    let of_source = format!(
+        "{source} went back to an earlier state, follows another site since, two copies of its site are alive (a restored backup, a \
+         clone), or its base was released there (farside mirror release)"
+    );
+    match here {
+        PoolHere::AsItWas => of_source,
+        PoolHere::SetBack => format!(
+            "pool {pool} here was set back to an older copy of itself: an earlier update had brought more than it showed, and {source} \
+             does not keep that older point any more"
+        ),
+        PoolHere::Unknown => {
+            format!("{of_source}; or pool {pool} here was set back to an older copy of itself")
+        }
+    }
+}
+
+impl Driver {
+    /// Of what an update has set aside as `rescue`, before its report is in the history.
+    pub(super) async fn pool_here(&self, rescue: Uuid) -> PoolHere {
+        let (engine, volume) = (self.parts.engine.clone(), self.relationship.destination.clone());
+        let shown = blocking(move || Ok::<_, MirrorError>(engine.content_root(&volume, rescue)?)).await;
+        let history = self.parts.store.history(self.relationship.id, LOOKED_AT).await;
+        let (Ok(shown), Ok(history)) = (shown, history) else { return PoolHere::Unknown };
+        let has_brought =
+            |report: &TransferReport| report.result == TransferResult::Ok || report.snapshots > 0;
+        pool_here(history.iter().filter(|r| has_brought(r)).filter_map(|r| r.content_root), shown)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_that_shows_what_an_earlier_transfer_brought_was_set_back() {
+        let root = |byte: u8| ContentRoot([byte; 16]);
+        let of = |shown: u8| pool_here([3, 2, 1, 3].map(root).into_iter(), root(shown));
+        assert_eq!([of(3), of(2), of(9)], [PoolHere::AsItWas, PoolHere::SetBack, PoolHere::Unknown]);
+        let said = |here| reason("north:tank/v", "vault", here);
+        assert!(
+            !said(PoolHere::AsItWas).contains("vault")
+                && said(PoolHere::Unknown).contains("or pool vault here")
+        );
+        assert!(!said(PoolHere::SetBack).contains("north:tank/v went back"), "{}", said(PoolHere::SetBack));
+    }
+}
