@@ -7,6 +7,7 @@ use farside_store::StoreError;
 pub(crate) fn failure(error: StoreError) -> NbdError {
     let kind = match &error {
         StoreError::NoSpace { .. }
+        | StoreError::NoSpaceBelow { .. }
         | StoreError::NoRoomForPoint { .. }
         | StoreError::OverQuota { .. }
         | StoreError::NoRoomToReserve { .. }

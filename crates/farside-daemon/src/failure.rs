@@ -138,7 +138,7 @@ impl Failure for StoreError {
                 "farside pool status shows the space; delete snapshots or trim in the hosts to free some",
             ),
             // The message says what gives it room.
-            StoreError::NoRoomForPoint { .. } => ErrorBody::new(ErrorCode::NoSpace, message),
+            StoreError::NoRoomForPoint { .. } | StoreError::NoSpaceBelow { .. } => ErrorBody::new(ErrorCode::NoSpace, message),
             StoreError::Corrupt { .. }
             | StoreError::CorruptBlock { .. }
             | StoreError::NoSuperblock { .. }
@@ -159,7 +159,9 @@ impl Failure for EngineError {
             EngineError::Exists { .. } => ErrorCode::Exists,
             EngineError::BadName { .. } | EngineError::Invalid(_) => ErrorCode::WrongUsage,
             EngineError::Refused(_) | EngineError::Lacks { .. } => ErrorCode::Refused,
-            EngineError::NoSpace { .. } | EngineError::OverQuota(_) => ErrorCode::NoSpace,
+            EngineError::NoSpace { .. } | EngineError::NoSpaceBelow { .. } | EngineError::OverQuota(_) => {
+                ErrorCode::NoSpace
+            }
             EngineError::Corrupt(_) => ErrorCode::Corrupt,
             EngineError::Io(_) => ErrorCode::Failed,
         };

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use farside_api::{self as api, ErrorBody, ErrorCode, MirrorState, MirrorStopped, Role};
-use farside_engine::{Engine, VolumeName};
+use farside_engine::{Engine, StagingRoom, VolumeName};
 use farside_mirror::{
     Destination, DestinationParts, EndingStore, Endings, Mirror, MirrorStatus, QueueStatus, Relationship,
     ReplicaLimits, Reversal, Schedule, SourceService, Stopped, TransferQueue, dissolve_in_pool,
@@ -554,11 +554,11 @@ impl Mirrors {
         }
     }
 
-    /// Bytes that transfers may stage for `volume` now; none if the engine cannot tell.
-    pub(crate) async fn staging_room(&self, volume: &VolumeName) -> Option<u64> {
+    /// What transfers may stage for `volume` now; none if the engine cannot tell.
+    pub(crate) async fn staging_room(&self, volume: &VolumeName) -> Option<StagingRoom> {
         let (engine, of) = (Arc::clone(&self.parts.engine), volume.clone());
         let room = move || engine.staging_room(&of).map_err(Failure::into_error_body);
-        self.parts.blocking.run(room).await.ok().flatten().map(|room| room.room_bytes)
+        self.parts.blocking.run(room).await.ok().flatten()
     }
 
     /// Whether the pool has `volume` as a replica that hosts may not write to.

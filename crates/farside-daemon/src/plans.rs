@@ -4,7 +4,7 @@
 //! fields; the client puts them into the units its reader likes.
 
 use farside_api::{Account, ErrorBody, HostStatus, Plan, StagedContent, Timestamp, Token, VolumeHost};
-use farside_engine::{BLOCK_BYTES, VolumeName};
+use farside_engine::{BLOCK_BYTES, RoomBelow, StagingRoom, VolumeName};
 
 use crate::convert::roughly;
 use crate::exports::Clients;
@@ -679,14 +679,22 @@ pub(crate) fn initialize(
     volume: &VolumeName,
     source: &str,
     brings_bytes: Option<u64>,
-    room_bytes: Option<u64>,
+    room: Option<&StagingRoom>,
     for_more: &str,
 ) -> Plan {
+    let room_bytes = room.map(|room| room.room_bytes);
     let mut plan = plan(format!("make the first copy of {source} into {volume}"));
     plan.would.push(format!("a snapshot is taken of {source}, and all it holds comes here; its hosts go on"));
     plan.would.push(format!(
         "{volume} shows nothing until the copy is whole; one that is cut goes on where it was"
     ));
+    if let Some(RoomBelow { path, left_bytes }) = room.and_then(|room| room.below.as_ref()) {
+        plan.would.push(format!(
+            "the file system of {path} has {:.1} MiB left: that is less than the pool itself has room for, and counts. Transfers leave some \
+             of it to others",
+            *left_bytes as f64 / f64::from(1 << 20)
+        ));
+    }
     let lacks = brings_bytes.zip(room_bytes).is_some_and(|(brings, room)| brings > room);
     if lacks {
         plan.would.push(format!(

@@ -15,6 +15,7 @@ pub(crate) mod place;
 mod quotas;
 pub(crate) mod refusing;
 pub(crate) mod seen;
+mod taken;
 mod watching;
 
 use std::collections::BTreeMap;
@@ -238,6 +239,9 @@ impl Pools {
         if let Some(slot) = self.slots.read().get(name) {
             return Some(format!("pool {name} already exists, in {}", slot.path));
         }
+        if let Err(refused) = self.refuse_anothers_place(name, path) {
+            return Some(refused.message);
+        }
         let at = Path::new(path);
         if let Err(refused) = check_size_for(at, size_bytes) {
             return Some(refused.message);
@@ -411,6 +415,7 @@ impl Pools {
         // Looked at without the lock: where it lay may be a file system that does not answer.
         let known = self.slots.read().get(name).map(|slot| slot.path.clone());
         let gone = known.filter(|known| may_have_moved && !Path::new(known).exists());
+        self.refuse_anothers_place(name, path)?;
         let mut slots = self.slots.write();
         match slots.get(name) {
             Some(Slot { content: Content::Open(_) | Content::Opening { .. } | Content::Clustered, path }) => {
@@ -753,11 +758,7 @@ fn document(name: &str, slot: &Slot) -> Document {
                 ),
                 (None, Some(why)) => (
                     Some(format!("its device refuses data: {why}")),
-                    Some(String::from(
-                        "is the file system below the pool's file full, or the device in trouble? The kernel's log may say \
-                         more. What was not flushed waits in memory. Flushes and writes of hosts succeed again once the device \
-                         takes it; nothing has to be done here",
-                    )),
+                    Some(refusing::advice(&slot.path, watch.lacks())),
                 ),
                 (None, None) => match status.lacks_room {
                     Some(why) => (
@@ -779,7 +780,8 @@ fn document(name: &str, slot: &Slot) -> Document {
                     (Some(format!("{}. Besides, {error}", away.error)), Some(away.advice))
                 }
             };
-            let used_bytes = status.size_bytes.saturating_sub(status.free_bytes + status.waiting_bytes);
+            let not_used = status.free_bytes + status.waiting_bytes + status.withheld_bytes;
+            let used_bytes = status.size_bytes.saturating_sub(not_used);
             let file_system = watch.below();
             let below =
                 file_system.filter(|_| !is_latched).map(|below| (below::level(below, used_bytes), below));

@@ -1,5 +1,7 @@
 //! Why an engine refused or failed.
 
+use farside_store::TO_MAKE_ROOM_BELOW;
+
 use crate::capability::Capability;
 
 /// Why an engine refused or failed.
@@ -52,6 +54,20 @@ pub enum EngineError {
         needed_bytes: u64,
         /// Bytes it may have.
         available_bytes: u64,
+    },
+    /// The file system below the pool has no room.
+    #[error(
+        "the file system of {path} has {:.1} MiB left, which transfers leave to others, whatever room pool {pool} says it has. What \
+         hosts see is unchanged, and what has come stays for the next try. To make room: {}",
+        *left_bytes as f64 / f64::from(1 << 20), TO_MAKE_ROOM_BELOW
+    )]
+    NoSpaceBelow {
+        /// The pool.
+        pool: String,
+        /// Its file.
+        path: String,
+        /// What is left there.
+        left_bytes: u64,
     },
     /// The volume may not take more of its pool.
     #[error("{0}")]

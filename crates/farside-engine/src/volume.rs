@@ -42,7 +42,7 @@ pub struct Capacity {
 }
 
 /// What transfers may still bring into a volume.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StagingRoom {
     /// Bytes that may still be staged.
     pub room_bytes: u64,
@@ -50,4 +50,15 @@ pub struct StagingRoom {
     pub reserve_bytes: u64,
     /// The quota of the volume, bytes, where that is what leaves no more.
     pub quota_bytes: Option<u64>,
+    /// The file system below the pool's file, where that is what leaves no more.
+    pub below: Option<RoomBelow>,
+}
+
+/// A file system that has less left than the pool that lies on it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RoomBelow {
+    /// The pool's file.
+    pub path: String,
+    /// Bytes that the file system has left, those included that transfers leave to others.
+    pub left_bytes: u64,
 }

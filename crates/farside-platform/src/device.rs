@@ -15,7 +15,7 @@ use rustix::fs::{FlockOperation, OFlags};
 use crate::block::{BLOCK_BYTES, BlockBuffer};
 use crate::draft::Draft;
 use crate::page_cache::PageCache;
-use crate::thin::{self, Reserve};
+use crate::thin::{self, FileRoom, Reserve};
 use crate::{file_system, holders, loop_device, ring};
 
 /// What a device can answer besides success.
@@ -168,6 +168,10 @@ pub trait BlockDevice: Send + Sync + 'static {
     fn room_below(&self) -> Option<u64> {
         None
     }
+    /// What the device has of the file system that it lies on, if it lies on one.
+    fn file_room(&self) -> Option<FileRoom> {
+        None
+    }
     /// Has what lies below give room for these bytes now; what is there stays as it is.
     fn take_room(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
         let _ = (offset, bytes);
@@ -177,6 +181,10 @@ pub trait BlockDevice: Send + Sync + 'static {
     /// any case.
     fn keep_reserve(&self, may_be_there: bool) {
         let _ = may_be_there;
+    }
+    /// Whether there is one.
+    fn has_reserve(&self) -> bool {
+        false
     }
     /// Gives the reserve back to what lies below, for what is about to be written; whether there was one.
     fn use_reserve(&self) -> bool {
@@ -454,6 +462,14 @@ impl BlockDevice for FileDevice {
         if self.is_block_device { None } else { thin::room_below(&self.file) }
     }
 
+    fn file_room(&self) -> Option<FileRoom> {
+        if self.is_block_device {
+            return None;
+        }
+        let has_reserve = *self.reserve.0.lock();
+        thin::file_room(&self.file, has_reserve)
+    }
+
     fn take_room(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
         if self.is_block_device {
             return Ok(());
@@ -466,6 +482,10 @@ impl BlockDevice for FileDevice {
         if !self.is_block_device {
             self.reserve.keep(&self.file, may_be_there);
         }
+    }
+
+    fn has_reserve(&self) -> bool {
+        !self.is_block_device && *self.reserve.0.lock()
     }
 
     fn use_reserve(&self) -> bool {

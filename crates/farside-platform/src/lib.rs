@@ -49,3 +49,4 @@ pub use process::{
 pub use random::{OsRandomness, Randomness, SeededRandomness};
 pub use simulated_disk::{CrashFate, SimulatedDisk};
 pub use simulated_failures::{Failing, Failure, Requests};
+pub use thin::FileRoom;

@@ -16,6 +16,17 @@ const RESERVE_BYTES_MAX: u64 = 16 << 20;
 /// So many times as much has to be left once it is taken.
 const PLENTY: u64 = 4;
 
+/// What a file has of the file system that it lies on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FileRoom {
+    /// Bytes that the file system has given it for what it holds; a reserve behind its end does not count.
+    pub taken_bytes: u64,
+    /// Bytes that the file system has left.
+    pub left_bytes: u64,
+    /// Bytes of the file system in all.
+    pub file_system_bytes: u64,
+}
+
 /// Whether a file has a reserve. The lock is held while the file's length is set.
 #[derive(Debug, Default)]
 pub(crate) struct Reserve(pub(crate) Mutex<bool>);
@@ -28,6 +39,19 @@ pub(crate) fn room_below(file: &File) -> Option<u64> {
         return None;
     }
     left_below(file)
+}
+
+/// What a file has of its file system; none if that cannot be told.
+pub(crate) fn file_room(file: &File, has_reserve: bool) -> Option<FileRoom> {
+    let metadata = file.metadata().ok().filter(std::fs::Metadata::is_file)?;
+    let found = rustix::fs::fstatvfs(file).ok()?;
+    let reserve = if has_reserve { reserve_bytes(metadata.len()) } else { 0 };
+    Some(FileRoom {
+        // Blocks of stat(2) have 512 bytes, whatever those of the file system have.
+        taken_bytes: metadata.blocks().saturating_mul(512).saturating_sub(reserve),
+        left_bytes: found.f_bavail.checked_mul(found.f_frsize)?,
+        file_system_bytes: found.f_blocks.checked_mul(found.f_frsize)?,
+    })
 }
 
 fn left_below(file: &File) -> Option<u64> {
@@ -119,6 +143,9 @@ mod tests {
             return;
         }
         assert!(with >= before + (LENGTH / RESERVE_SHARE), "{before} {with}");
+        let held = file_room(&file, true).unwrap();
+        assert!(held.taken_bytes < with && held.left_bytes < held.file_system_bytes, "{held:?}");
+        assert_eq!(file_room(&file, false).unwrap().taken_bytes, with);
         reserve.keep(&file, true);
         assert_eq!(taken(), with, "once is enough");
         let next = Reserve::default();

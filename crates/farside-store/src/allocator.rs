@@ -153,6 +153,19 @@ impl Allocator {
         std::mem::replace(&mut self.usable_blocks, self.pool_blocks) < self.pool_blocks
     }
 
+    /// Blocks that are neither given out nor free yet.
+    pub(crate) fn withheld_blocks(&self) -> u64 {
+        self.pool_blocks - self.usable_blocks
+    }
+
+    /// The pool has so many blocks again, as before [`extend`](Self::extend): nothing of the rest was given out.
+    pub(crate) fn retract(&mut self, pool_blocks: u64) {
+        debug_assert!(pool_blocks >= self.usable_blocks);
+        self.pool_blocks = pool_blocks;
+        self.busy.truncate(pool_blocks.div_ceil(64) as usize);
+        self.free_in_chunk.truncate(pool_blocks.div_ceil(BLOCKS_PER_CHUNK) as usize);
+    }
+
     pub(crate) fn withholds(&self) -> bool {
         self.usable_blocks < self.pool_blocks
     }

@@ -43,11 +43,16 @@ fn work(weak: &Weak<Pool>, wake: &Wake, told: &mut Option<String>) -> bool {
     let is_due = is_asked || pool.point_is_due();
     let mut may_be_due = true;
     let result = if is_due {
-        match pool.consistency_point() {
+        match pool.point_in_background() {
             // What is reaped may give it some. Whoever writes is told.
             Err(StoreError::NoRoomForPoint { .. }) => {
                 may_be_due = false;
                 reap()
+            }
+            // What is reaped needs no room, and is used again after the next points that find some.
+            Err(error) if error.is_full_below() => {
+                may_be_due = false;
+                reap().and(Err(error))
             }
             result => result,
         }

@@ -3,6 +3,8 @@
 use farside_format::FormatError;
 use farside_platform::DeviceError;
 
+use crate::room_below::TO_MAKE_ROOM_BELOW;
+
 /// What to do about a device that failed so.
 fn cure_of(cause: &str) -> &'static str {
     // ENOSPC: of a file that takes its room as it is written.
@@ -187,6 +189,17 @@ pub enum StoreError {
         needed_bytes: u64,
         /// Bytes that may be used for it.
         available_bytes: u64,
+    },
+    /// No room for a transfer on the file system below.
+    #[error(
+        "the file system of {device} has {:.1} MiB left, which transfers leave to others; nothing was changed. To make room: {}",
+        *left_bytes as f64 / f64::from(1 << 20), TO_MAKE_ROOM_BELOW
+    )]
+    NoSpaceBelow {
+        /// The pool's file.
+        device: String,
+        /// What is left there.
+        left_bytes: u64,
     },
     /// A quota that is passed already.
     #[error(

@@ -24,8 +24,8 @@ impl Pool {
     ///
     /// # Errors
     /// [`StoreError::Refused`] for a size below the present one, [`StoreError::Device`] if the device cannot be as large,
-    /// [`StoreError::NoRoomForPoint`] if the pool lacks room to write down its new size; then it is taken up with the next call,
-    /// or the next opening.
+    /// or lacks room below for that; then the pool is as before. [`StoreError::NoRoomForPoint`] if the pool lacks room to write down its
+    /// new size; then it is taken up with the next call, or the next opening.
     pub fn grow(&self, bytes: u64) -> Result<u64> {
         let mut system = self.maintenance.lock();
         self.check_usable()?;
@@ -48,8 +48,21 @@ impl Pool {
             state.allocator.extend(blocks);
             self.set_pool_blocks(blocks);
         }
-        self.tell_both_superblocks(&mut system)?;
-        Ok(blocks * BLOCK_BYTES as u64)
+        match self.tell_both_superblocks(&mut system) {
+            // No superblock knows of it, nothing is in doubt and nothing of it was given out: it is as before. The file stays longer,
+            // which nobody sees.
+            Err(error)
+                if error.is_full_below()
+                    && self.check_usable().is_ok()
+                    && system.published.pool_blocks <= now =>
+            {
+                let mut state = self.locked();
+                state.allocator.retract(now);
+                self.set_pool_blocks(now);
+                Err(error)
+            }
+            told => told.map(|()| blocks * BLOCK_BYTES as u64),
+        }
     }
 
     /// Gives out what is withheld, once both superblocks know of it.

@@ -66,6 +66,7 @@ mod snapshot_index;
 mod space;
 mod staged;
 mod staged_content;
+mod staging_below;
 mod status;
 mod usage;
 mod versions;
@@ -95,12 +96,13 @@ pub use limits::{Autogrow, VolumeFill, VolumeLimits};
 pub use origin::Origin;
 pub use pool::{Counters, Pool, PoolOptions};
 pub use recovery::{identity, occupants};
-pub use room_below::LacksRoomBelow;
+pub use room_below::{LacksRoomBelow, TO_MAKE_ROOM_BELOW};
 pub use scrub::{
     DamageKind, SCRUB_DAMAGE_MAX, Scrub, ScrubDamage, ScrubFindings, ScrubPosition, SecondCopies,
 };
 pub use staged::{StagedFor, StagedStatus, StagedVersion};
 pub use staged_content::StagedContent;
+pub use staging_below::StagingBelow;
 pub use status::{PoolStatus, QuarantinedRange};
 pub use versions::VOLUME_BYTES_MAX;
 pub use volumes::{NewSnapshot, ReplicaStatus, SnapshotStatus, VolumeStatus};

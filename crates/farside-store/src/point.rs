@@ -81,6 +81,9 @@ impl Pool {
             }
             error => error,
         });
+        if made.is_ok() {
+            self.note_point_written();
+        }
         if has_begun { self.latch(made) } else { made }
     }
 

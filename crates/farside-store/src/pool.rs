@@ -22,6 +22,7 @@ use crate::known_data::KnownData;
 use crate::nodes::{NodeReader, TreeIdentity};
 use crate::readers::Readers;
 use crate::ring::{Pending, RingWriter};
+use crate::staging_below::Allowance;
 use crate::versions::{VersionState, Versions};
 use crate::view::View;
 use crate::wake::Wake;
@@ -223,6 +224,10 @@ pub struct Pool {
     pub(crate) refused_write: Mutex<Option<String>>,
     /// Blocks that were left below the device when somebody looked last; all there are if it needs none.
     pub(crate) left_below_blocks: AtomicU64,
+    /// Something was deleted and has not come free yet, as far as is known.
+    pub(crate) frees: AtomicBool,
+    /// See `staging_below.rs`.
+    pub(crate) staging_allowance: Allowance,
     /// Why no point can be made for want of room below the device, if so. Nothing is in doubt then.
     pub(crate) refused_point: Mutex<Option<String>>,
     /// One sync at a time: a kernel tells of a lost write once, so whoever hears of it must be heard by all.
@@ -294,6 +299,8 @@ impl Pool {
             failed: Mutex::new(None),
             refused_write: Mutex::new(None),
             left_below_blocks: AtomicU64::new(u64::MAX),
+            frees: AtomicBool::new(false),
+            staging_allowance: Allowance::default(),
             refused_point: Mutex::new(None),
             syncing: Mutex::new(()),
             stripes: (0..STRIPES).map(|_| RwLock::new(())).collect(),

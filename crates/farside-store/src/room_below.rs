@@ -25,6 +25,11 @@ const USEFUL_BYTES: u64 = 4 << 20;
 /// Part of the pool from which on what is left below is little.
 const SCARCE_SHARE: u64 = 8;
 
+/// What makes room on the file system below a pool's file, in words.
+pub const TO_MAKE_ROOM_BELOW: &str = "remove other files from the file system of the pool's file, or make that file system larger. Deleting \
+                                      snapshots or volumes helps too, since the pool uses their space again; if that file system is \
+                                      completely full, free 5 MiB there first";
+
 /// What lies below the device has less room than the pool needs to accept changes again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LacksRoomBelow {
@@ -73,7 +78,10 @@ impl Pool {
             chosen.pairs.push(place);
         }
         let twins = |place: &Place| [place.0, place.0 + TWIN_DISTANCE];
-        let pairs = chosen.pairs.iter().chain(&state.dirty_pairs).chain(&state.spare_pairs);
+        // Spare ones come last, where no others are left; room that is taken for them in vain is what the point may lack.
+        let missing = own_pairs.saturating_sub(chosen.pairs.len() as u64) as usize;
+        let spare = state.spare_pairs.iter().rev().take(missing);
+        let pairs = chosen.pairs.iter().chain(&state.dirty_pairs).chain(spare);
         let places = chosen.leaves.iter().map(|place| place.0).chain(pairs.flat_map(twins)).collect();
         let taken = runs(places)
             .into_iter()
@@ -126,6 +134,13 @@ impl Pool {
         (left_bytes < needed_bytes).then_some(LacksRoomBelow { needed_bytes, left_bytes })
     }
 
+    /// What a pool lacks below its device so that something can be deleted; none if it lacks nothing for that: only what waits to be
+    /// written is in the way, and the reserve is for that.
+    pub fn lacks_room_to_delete(&self) -> Option<LacksRoomBelow> {
+        let waits = self.behind.bytes() > 0 && self.refused_write.lock().is_some();
+        if waits && !self.device.has_reserve() { self.lacks_room_below() } else { None }
+    }
+
     /// For a pool that was opened: a journal that a copy left out takes its room at once, and the reserve does.
     pub(crate) fn take_room_at_opening(&self) {
         let (offset, bytes) = (JOURNAL_START * BLOCK, self.journal_blocks * BLOCK);
@@ -155,6 +170,42 @@ impl Pool {
             tracing::warn!(pool = %self.id(), "the file system below is full: the pool uses its reserve there");
             let _ = self.write_out();
         }
+    }
+}
+
+impl Pool {
+    /// For a deletion, which must not fail for want of what it gives back: as [`Pool::make_way`], and the points by which the space
+    /// comes back may use the reserve as well.
+    pub(crate) fn make_way_to_free(&self) {
+        if self.check_usable().is_err() {
+            return;
+        }
+        self.make_way();
+        self.frees.store(true, Ordering::Release);
+    }
+
+    /// The point of the pool's own thread. Where the file system below refuses it, and something was deleted, it is given the reserve.
+    pub(crate) fn point_in_background(&self) -> Result<()> {
+        let frees = self.frees.load(Ordering::Acquire);
+        let mut made = self.consistency_point();
+        if frees && made.as_ref().is_err_and(StoreError::is_full_below) && self.device.use_reserve() {
+            tracing::warn!(
+                pool = %self.id(),
+                "the file system below is full: the pool uses its reserve there, so that what was deleted comes free"
+            );
+            made = self.consistency_point();
+        }
+        if frees && made.is_ok() && self.is_all_free() {
+            self.frees.store(false, Ordering::Release);
+        }
+        made
+    }
+
+    /// Whether nothing that was deleted has still to come free, but for what each point replaces.
+    fn is_all_free(&self) -> bool {
+        let state = self.locked();
+        let is_reaped = !state.versions.versions.values().any(|version| version.deleted);
+        is_reaped && state.allocator.waiting_blocks() <= 4 * state.system_blocks + 64
     }
 }
 

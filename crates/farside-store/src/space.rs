@@ -133,6 +133,9 @@ impl Pool {
             }
         }
         let found = self.seek_room(blocks, footprint, asker);
+        if class == SpaceClass::Staging {
+            return found.map_err(|refused| self.said_of_below(refused));
+        }
         if class == SpaceClass::Host && matches!(found, Err(StoreError::NoSpace { .. })) {
             let mut state = self.state.lock();
             state.refused_since = Some(state.changed);
@@ -166,6 +169,8 @@ impl Pool {
                 match self.consistency_point() {
                     Err(StoreError::NoRoomForPoint { .. }) if self.reap_step()? => {}
                     Err(StoreError::NoRoomForPoint { .. }) => return Err(full),
+                    // It was refused for that.
+                    Err(error) if error.is_full_below() && class == SpaceClass::Staging => return Err(full),
                     result => result?,
                 }
                 match self.try_reserve(blocks, footprint, asker) {
@@ -192,6 +197,9 @@ impl Pool {
     }
 
     fn try_reserve(&self, blocks: u64, footprint: Footprint, asker: Asker) -> Result<Reservation> {
+        if asker.class == SpaceClass::Staging {
+            self.admit_staging_below(blocks)?;
+        }
         let mut state = self.wait_for_journal()?;
         self.reserve_in(&mut state, blocks, footprint, asker)
     }

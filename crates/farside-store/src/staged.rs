@@ -250,6 +250,7 @@ impl Pool {
     }
 
     fn delete_version(&self, version: u64) -> Result<()> {
+        self.make_way_to_free();
         self.change(|state| {
             find_staged(state, version)?;
             Ok((Change::DeleteVersion(DeleteVersion { version }), ()))

@@ -68,6 +68,7 @@ impl Pool {
         if let Some(volume) = volume {
             self.volume(volume)?;
         }
+        self.make_way_to_free();
         let mut dropped = 0;
         loop {
             // One record each; whether any is being built is asked again each time.

@@ -23,6 +23,8 @@ pub struct PoolStatus {
     pub free_bytes: u64,
     /// Bytes that the next two consistency points will free.
     pub waiting_bytes: u64,
+    /// Bytes by which the pool has grown and that cannot be given out yet: not both superblocks know of them.
+    pub withheld_bytes: u64,
     /// Bytes kept for consequences of what was accepted.
     pub reserved_bytes: u64,
     /// Blocks that have several owners.
@@ -160,6 +162,7 @@ impl Pool {
             size_bytes: self.pool_blocks() * block,
             free_bytes: state.allocator.free_blocks() * block,
             waiting_bytes: state.allocator.waiting_blocks() * block,
+            withheld_bytes: state.allocator.withheld_blocks() * block,
             reserved_bytes: (spare + promised) * block,
             shared_blocks: state.allocator.owners.shared_places(),
             shared_saves_bytes: state.allocator.owners.extra_owners() * block,

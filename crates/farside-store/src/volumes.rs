@@ -311,6 +311,7 @@ impl Pool {
     }
 
     fn delete(&self, name: &str, only: Option<(Uuid, Uuid)>) -> Result<()> {
+        self.make_way_to_free();
         self.change(|state| {
             let volume = find_volume(state, name)?.clone();
             if only.is_some_and(|(identity, _)| *identity.as_bytes() != *volume.uuid) {
@@ -384,6 +385,7 @@ impl Pool {
     /// Deletes a snapshot. Refused while it is held or pinned; if somebody reads it, it goes when the last reader
     /// does.
     pub fn delete_snapshot(&self, volume: &str, uuid: Uuid) -> Result<()> {
+        self.make_way_to_free();
         self.change(|state| {
             let version = find_snapshot_by_uuid(state, volume, uuid)?;
             let snapshot = version.snapshot.clone().unwrap_or_default();

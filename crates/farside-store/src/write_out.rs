@@ -55,6 +55,13 @@ impl Pool {
         self.note_data_write(written)
     }
 
+    /// A consistency point was written. Where nothing waits, the device takes data again: nobody may come who would find that out.
+    pub(crate) fn note_point_written(&self) {
+        if self.behind.bytes() == 0 {
+            *self.refused_write.lock() = None;
+        }
+    }
+
     /// Remembers, for whoever is to be told, whether the device takes data.
     fn note_data_write(&self, written: std::result::Result<(), DeviceError>) -> Result<()> {
         let mut refused = self.refused_write.lock();

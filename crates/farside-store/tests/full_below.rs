@@ -7,12 +7,12 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use farside_format::BLOCK_BYTES;
-use farside_platform::{BlockDevice, DeviceError, SimulatedDisk};
+use farside_platform::{BlockDevice, DeviceError, FileRoom, SimulatedDisk};
 use farside_store::{Pool, ReplicaStatus, StoreError};
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use sparse::{BLOCK, content, options};
+use sparse::{BLOCK, content, options, staged_for};
 use uuid::Uuid;
 
 /// More than there is below: what is overwritten is used again, and would do for ever otherwise.
@@ -30,6 +30,8 @@ struct Below {
     left: u64,
     taken: HashSet<u64>,
     reserve: u64,
+    /// Takes nothing more for points, whatever is left.
+    refuses: bool,
 }
 
 impl Thin {
@@ -40,6 +42,10 @@ impl Thin {
 
     fn take(&self, operation: &'static str, offset: u64, length: usize) -> Result<(), DeviceError> {
         let mut below = self.below.lock();
+        if below.refuses && operation == "taking room" {
+            let source = std::io::ErrorKind::StorageFull.into();
+            return Err(DeviceError::Io { operation, offset, length, device: self.name(), source });
+        }
         let (first, end) = (offset / BLOCK, (offset + length as u64).div_ceil(BLOCK));
         for block in first..end {
             if below.taken.contains(&block) {
@@ -74,6 +80,18 @@ impl BlockDevice for Thin {
     fn room_below(&self) -> Option<u64> {
         Some(self.below.lock().left * BLOCK)
     }
+    fn file_room(&self) -> Option<FileRoom> {
+        let below = self.below.lock();
+        let taken = below.taken.len() as u64;
+        Some(FileRoom {
+            taken_bytes: taken * BLOCK,
+            left_bytes: below.left * BLOCK,
+            file_system_bytes: (taken + below.left + below.reserve) * BLOCK,
+        })
+    }
+    fn grow(&self, bytes: u64) -> Result<(), DeviceError> {
+        self.disk.grow(bytes)
+    }
     fn take_room(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
         self.take("taking room", offset, bytes as usize)
     }
@@ -83,6 +101,9 @@ impl BlockDevice for Thin {
             below.left -= RESERVE_BLOCKS;
             below.reserve = RESERVE_BLOCKS;
         }
+    }
+    fn has_reserve(&self) -> bool {
+        self.below.lock().reserve > 0
     }
     fn use_reserve(&self) -> bool {
         let mut below = self.below.lock();
@@ -209,4 +230,116 @@ fn what_was_freed_is_used_again_before_more_is_taken_from_below() {
     pool.close().expect("it closes");
     let report = farside_check::check(&device.disk, &farside_check::CheckOptions::default());
     assert!(report.as_ref().is_ok_and(farside_check::Report::is_clean), "{report:?}");
+}
+
+/// A transfer that nobody could tell how large it is, or several at once: they end before the file system below is full, and what else
+/// lies there goes on.
+#[test]
+fn transfers_leave_room_on_the_file_system_below() {
+    const LEFT: u64 = 14_000;
+    let device = Arc::new(Thin::new(512 << 20, LEFT));
+    let pool = Pool::create(device.clone(), options(11)).expect("a pool");
+    let names = ["one", "two"];
+    names.iter().for_each(|name| drop(pool.create_volume(name, VOLUME_BLOCKS * BLOCK).expect("a volume")));
+    let staged = names.map(|name| {
+        pool.stage(name, None, VOLUME_BLOCKS * BLOCK, staged_for(1)).unwrap_or_else(|e| panic!("{name}: {e}"))
+    });
+    let told = pool.staging_room_below().expect("it lies on a file system");
+    assert!(told.room_bytes < LEFT * BLOCK && told.left_bytes <= LEFT * BLOCK, "{told:?}");
+    let write = |at: u64| staged[(at % 2) as usize].write(at / 2 * BLOCK, &content(at));
+    let (end, refused) =
+        (0..2 * VOLUME_BLOCKS).find_map(|at| Some((at, write(at).err()?))).expect("it is full one day");
+    assert!(matches!(refused, StoreError::NoSpaceBelow { .. }), "{refused}");
+    assert!(refused.to_string().contains("file system"), "{refused}");
+    // Most of what was promised had room, and some is left to others.
+    assert!(end * BLOCK >= told.room_bytes / 10 * 7, "{end} blocks, {told:?}");
+    let left = device.below.lock().left;
+    assert!(left >= LEFT / 10, "{left} blocks are left");
+    // Hosts and points go on.
+    pool.create_volume("v", 64 * BLOCK).expect("a volume");
+    let host = pool.open_volume("v").expect("it opens");
+    (0..64).for_each(|block| host.write(block * BLOCK, &content(block)).expect("a write"));
+    host.flush().expect("a flush");
+    pool.consistency_point().expect("a point");
+    // What is deleted is used again, and counts at once.
+    staged[0].abandon().expect("it goes");
+    pool.reap_all().expect("all of it");
+    let again = pool.staging_room_below().expect("it lies on a file system");
+    assert!(again.room_bytes > told.room_bytes / 3, "{again:?}");
+    (0..1000).for_each(|at| staged[1].write((end + at) * BLOCK, &content(at)).expect("there is room again"));
+    assert!(device.below.lock().left >= LEFT / 10, "the room of what was deleted was used");
+    drop(host);
+    pool.close().expect("it closes");
+    let report = farside_check::check(&device.disk, &farside_check::CheckOptions::default());
+    assert!(report.as_ref().is_ok_and(farside_check::Report::is_clean), "{report:?}");
+}
+
+/// A pool that cannot write down its new size has its old one, and all that it says of itself is as before.
+#[test]
+fn a_pool_that_cannot_grow_for_want_of_room_below_is_as_before() {
+    let device = Arc::new(Thin::new(256 << 20, 9000));
+    let pool = Pool::create(device.clone(), options(12)).expect("a pool");
+    pool.create_volume("v", VOLUME_BLOCKS * BLOCK).expect("a volume");
+    fill(&pool, &mut SmallRng::seed_from_u64(12));
+    // Else a point may find places that have their room.
+    device.below.lock().refuses = true;
+    let handle = pool.open_volume("v").expect("it opens");
+    let figures = || {
+        let status = pool.status();
+        (
+            status.size_bytes,
+            status.size_bytes - status.free_bytes - status.waiting_bytes - status.withheld_bytes,
+        )
+    };
+    let (size, used) = figures();
+    for _ in 0..3 {
+        let refused = pool.grow(1 << 30).expect_err("no point can be made");
+        assert!(is_full(&refused), "{refused}");
+        assert_eq!(figures(), (size, used));
+        assert_eq!(pool.status().withheld_bytes, 0);
+        assert_eq!(pool.status().failed, None);
+    }
+    device.below.lock().refuses = false;
+    device.give(20_000);
+    assert_eq!(pool.grow(1 << 30).expect("it grows"), 1 << 30);
+    let (size, used_then) = figures();
+    assert_eq!(size, 1 << 30);
+    assert!(used_then <= used + (4 << 20), "{used_then} of {used}");
+    handle.write(0, &content(1)).and_then(|()| handle.flush()).expect("a write");
+    drop(handle);
+    pool.close().expect("it closes");
+    let report = farside_check::check(&device.disk, &farside_check::CheckOptions::default());
+    assert!(report.as_ref().is_ok_and(farside_check::Report::is_clean), "{report:?}");
+}
+
+/// What is deleted comes free although the file system below is full: for that there is the reserve.
+#[test]
+fn what_is_deleted_comes_free_though_the_file_system_below_is_full() {
+    for seed in 0..4 {
+        let device = Arc::new(Thin::new(256 << 20, 23_000));
+        let options = farside_store::PoolOptions { background: true, ..options(20 + seed) };
+        let pool = Pool::create(device.clone(), options).expect("a pool");
+        for name in ["old", "v"] {
+            pool.create_volume(name, VOLUME_BLOCKS * BLOCK).expect("a volume");
+        }
+        let old = pool.open_volume("old").expect("it opens");
+        (0..6000).for_each(|at| old.write(at * BLOCK, &content(at)).expect("a write"));
+        old.flush().expect("a flush");
+        drop(old);
+        fill(&pool, &mut SmallRng::seed_from_u64(seed));
+        pool.delete_volume("old").unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        let free = || pool.status().free_bytes;
+        let (before, until) = (free(), std::time::Instant::now() + std::time::Duration::from_secs(20));
+        while free() < before + 5000 * BLOCK {
+            assert!(std::time::Instant::now() < until, "seed {seed}: {} of {before} bytes are free", free());
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        let handle = pool.open_volume("v").expect("it opens");
+        (0..1000).for_each(|at| handle.write(at * BLOCK, &content(at)).expect("there is room again"));
+        handle.flush().expect("a flush");
+        drop(handle);
+        pool.close().expect("it closes");
+        let report = farside_check::check(&device.disk, &farside_check::CheckOptions::default());
+        assert!(report.as_ref().is_ok_and(farside_check::Report::is_clean), "seed {seed}: {report:?}");
+    }
 }

@@ -1,6 +1,6 @@
 //! Why a transfer failed.
 
-use farside_engine::{ContentRoot, EngineError};
+use farside_engine::{ContentRoot, EngineError, RoomBelow};
 use farside_peer::SessionError;
 use farside_wire::FrameError;
 use uuid::Uuid;
@@ -42,8 +42,8 @@ pub enum TransferError {
         "{snapshot} brings {}, and {}. Nothing of it was transferred and the replica is unchanged. It is tried again when \
          there is room, and now and then in case it has become less. To make room: {}, or, where there \
          are older points, delete those that alone hold something (UNIQUE in farside snapshot list)",
-        mebibytes(*needed_bytes), why_no_room(pool, *room_bytes, *reserve_bytes, *quota_bytes),
-        if quota_bytes.is_some() { "farside volume set --quota".into() } else { format!("farside pool grow {pool} --size …") }
+        mebibytes(*needed_bytes), why_no_room(pool, *room_bytes, *reserve_bytes, *quota_bytes, below.as_ref()),
+        what_makes_room(pool, *quota_bytes, below.as_ref())
     )]
     NoRoom {
         /// The snapshot's name at the source.
@@ -58,6 +58,8 @@ pub enum TransferError {
         reserve_bytes: u64,
         /// The quota of the replica's volume, where that is what leaves no more.
         quota_bytes: Option<u64>,
+        /// The file system below the pool, where that is what leaves no more.
+        below: Option<RoomBelow>,
     },
     /// The source gave up.
     #[error("the source stopped the transfer: {message}; the replica is unchanged")]
@@ -134,7 +136,12 @@ impl TransferError {
 
     /// Whether the pool here ran full under it.
     pub(crate) fn is_no_space(&self) -> bool {
-        matches!(self, TransferError::Engine(EngineError::NoSpace { .. } | EngineError::OverQuota(_)))
+        matches!(
+            self,
+            TransferError::Engine(
+                EngineError::NoSpace { .. } | EngineError::NoSpaceBelow { .. } | EngineError::OverQuota(_)
+            )
+        )
     }
 
     /// Whether there was no room for it here, known before or found out.
@@ -148,16 +155,37 @@ impl TransferError {
     }
 }
 
-fn why_no_room(pool: &str, room_bytes: u64, reserve_bytes: u64, quota_bytes: Option<u64>) -> String {
+fn why_no_room(
+    pool: &str,
+    room_bytes: u64,
+    reserve_bytes: u64,
+    quota_bytes: Option<u64>,
+    below: Option<&RoomBelow>,
+) -> String {
     let room = mebibytes(room_bytes);
-    match quota_bytes {
-        Some(quota) => {
+    match (quota_bytes, below) {
+        (Some(quota), _) => {
             format!("the quota of the replica ({}) leaves room for {room} of it", mebibytes(quota))
         }
-        None => format!(
+        (None, Some(RoomBelow { path, left_bytes })) => format!(
+            "the file system of {path} has {} left, which is room for {room} of it: less than pool {pool} itself has, and some is left \
+             to others there",
+            mebibytes(*left_bytes)
+        ),
+        (None, None) => format!(
             "pool {pool} has room for {room} of it, beside {} that are kept free for hosts (replicas.reserve_percent)",
             mebibytes(reserve_bytes)
         ),
+    }
+}
+
+fn what_makes_room(pool: &str, quota_bytes: Option<u64>, below: Option<&RoomBelow>) -> String {
+    match (quota_bytes, below) {
+        (Some(_), _) => "farside volume set --quota".into(),
+        (None, Some(RoomBelow { path, .. })) => {
+            format!("remove other files from the file system of {path} or make that larger")
+        }
+        (None, None) => format!("farside pool grow {pool} --size …"),
     }
 }
 

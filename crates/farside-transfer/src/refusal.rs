@@ -20,7 +20,9 @@ pub fn over_budget(said: String) -> Refusal {
 pub fn to_refusal(error: TransferError) -> Refusal {
     let code = match &error {
         TransferError::Engine(EngineError::NotFound { .. }) => "not-found",
-        TransferError::Engine(EngineError::NoSpace { .. } | EngineError::OverQuota(_)) => "no-space",
+        TransferError::Engine(
+            EngineError::NoSpace { .. } | EngineError::NoSpaceBelow { .. } | EngineError::OverQuota(_),
+        ) => "no-space",
         TransferError::Engine(EngineError::Corrupt(_)) | TransferError::IdentityClash { .. } => "corrupt",
         TransferError::State(_) => "state",
         TransferError::OverBudget(said) => return over_budget(said.clone()),

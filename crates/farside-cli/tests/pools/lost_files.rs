@@ -77,6 +77,11 @@ fn a_pool_file_that_is_removed_is_told_once_and_saved_as_the_advice_says() {
     let mut home = Home::new();
     std::fs::remove_file(home.pool()).unwrap();
     eventually("it is told", || home.says("was removed under the running daemon"));
+    // Its place is kept: another pool there would be taken for it.
+    let create = format!("pool create fresh --path {} --size 64M", home.pool().display());
+    let said = home.site.fails(4, &create);
+    assert!(said.contains("place of pool p") && said.contains("pool status p"), "{said}");
+    assert!(home.site.ok(&format!("{create} --plan")).contains("place of pool p"));
     let listed = home.listed();
     assert_eq!((&listed["state"], &listed["path_lost"]), (&"open".into(), &true.into()), "{listed}");
     let health = home.site.http("/healthz");

@@ -2,7 +2,7 @@
 
 use crate::support::nbd::Client;
 use crate::support::small::Small;
-use crate::support::{Site, check_pool, eventually};
+use crate::support::{Pair, Site, check_pool, eventually, status};
 use serde_json::Value;
 
 const MIB: u64 = 1 << 20;
@@ -164,6 +164,112 @@ fn a_file_system_that_fills_below_a_pool_is_told_before_it_is_full() {
     eventually("there is room again", || room() == "enough");
     drop(site);
     drop(small);
+}
+
+/// The pool is larger than its file system, which the site's database shares: what does not fit there is refused before it comes.
+#[test]
+fn what_does_not_fit_below_a_pool_is_refused_and_leaves_the_site_its_room() {
+    let root = tempfile::tempdir().unwrap();
+    let Some(small) = Small::at(&root.path().join("b"), "64m") else { return };
+    let pair = Pair { a: Site::start(root.path(), "a"), b: Site::start(root.path(), "b"), root };
+    let (a, b) = (&pair.a, &pair.b);
+    a.ok(&format!("pool create p --path {} --size 256M", pair.root.path().join("p.pool").display()));
+    let path = small.0.join("q.pool");
+    b.ok(&format!("pool create q --path {} --size 1G", path.display()));
+    pair.pair_at(&a.published("peer.addr"));
+    a.ok("volume create p/v --size 80M");
+    let mut host = a.nbd("p/v");
+    (0..60).for_each(|at| host.write(at * MIB, &megabyte(at)).unwrap());
+    host.flush().unwrap();
+    a.ok("peer allow b p/v --reverse");
+    let said = b.ok("mirror create a:p/v q/v");
+    assert!(said.contains("only") && said.contains("mirror initialize q/v --plan"), "{said}");
+    let plan = b.ok("mirror initialize q/v --plan");
+    assert!(plan.contains("does not fit") && plan.contains("the file system of"), "{plan}");
+    assert!(!plan.contains("pool grow"), "{plan}");
+    for _ in 0..2 {
+        let said = b.fails(1, "mirror initialize q/v");
+        assert!(said.contains("the file system of") && said.contains("q.pool"), "{said}");
+        let record = &b.json("mirror history q/v")[0];
+        assert!(record["wire_bytes_received"].as_u64().unwrap() < MIB, "{record}");
+    }
+    let raised = || b.json("alarm list").as_array().unwrap().iter().any(|alarm| alarm["kind"] == "no-room");
+    eventually("it is an alarm", raised);
+    // The site goes on: what it writes down has room.
+    for n in 0..50 {
+        b.ok(&format!("peer allow a q/some-other-volume-{n}"));
+    }
+    assert!(b.json("pool status q")["error"].is_null());
+    assert!(status(b, "q/v")["why"].as_str().unwrap().contains("the file system of"));
+    // Less to carry arrives; and with a larger file system all of it does.
+    host.trim(20 * MIB, 40 << 20).and_then(|()| host.flush()).unwrap();
+    b.ok("mirror initialize q/v");
+    assert!(a.nbd("p/v").read_all() == b.nbd("q/v").read_all());
+    (20..60).for_each(|at| host.write(at * MIB, &megabyte(at)).unwrap());
+    host.flush().unwrap();
+    let said = b.fails(1, "mirror update q/v");
+    assert!(said.contains("the file system of"), "{said}");
+    let remount = ["-o", "remount,size=200m"];
+    let larger = std::process::Command::new("mount").args(remount).arg(&small.0).status().unwrap();
+    assert!(larger.success());
+    b.ok("mirror update q/v");
+    assert!(a.nbd("p/v").read_all() == b.nbd("q/v").read_all());
+    drop((host, pair, small));
+}
+
+/// The new size of a pool could not be written down: nothing has changed, and what is said of it stays true.
+#[test]
+fn a_pool_without_room_below_is_not_made_larger_by_half() {
+    let root = tempfile::tempdir().unwrap();
+    let Some(small) = Small::at(&root.path().join("small"), "40m") else { return };
+    let site = Site::start(root.path(), "a");
+    let path = small.0.join("p.pool");
+    site.ok(&format!("pool create p --path {} --size 256M", path.display()));
+    site.ok("volume create p/v --size 128M");
+    let mut host = site.nbd("p/v");
+    (0..8).for_each(|at| host.write(at * MIB, &megabyte(at)).unwrap());
+    host.flush().unwrap();
+    std::fs::write(small.0.join("other"), vec![1; 64 << 20]).or_else(ends_when_full).unwrap();
+    let figures = || {
+        let pool = site.json("pool status p");
+        (pool["size_bytes"].as_u64().unwrap(), pool["used_bytes"].as_u64().unwrap())
+    };
+    let before = figures();
+    let length = path.metadata().unwrap().len();
+    let said = site.fails(1, "pool grow p --size 3G");
+    assert!(said.contains("free at least") && said.contains("Nothing was changed"), "{said}");
+    assert_eq!((figures(), path.metadata().unwrap().len()), (before, length));
+    std::fs::remove_file(small.0.join("other")).unwrap();
+    site.ok("pool grow p --size 3G");
+    let (size, used) = figures();
+    assert_eq!(size, 3 << 30);
+    assert!(used.abs_diff(before.1) < 8 * MIB, "{used} of {}", before.1);
+    drop((host, site, small));
+}
+
+/// It is said while it is so: a pool at rest has no write that would find out that its device takes data again.
+#[test]
+fn that_a_device_refuses_data_is_over_when_there_is_room_though_nobody_writes() {
+    let root = tempfile::tempdir().unwrap();
+    let Some(small) = Small::at(&root.path().join("small"), "24m") else { return };
+    let site = Site::start(root.path(), "a");
+    site.ok(&format!("pool create p --path {} --size 256M", small.0.join("p.pool").display()));
+    site.ok("volume create p/v --size 128M");
+    let mut host = site.nbd("p/v");
+    std::fs::write(small.0.join("other"), vec![1; 64 << 20]).or_else(ends_when_full).unwrap();
+    let refused =
+        (0..64).find(|at| host.write(at * MIB, &megabyte(*at)).and_then(|()| host.flush()).is_err());
+    assert!(refused.is_some(), "it never fails");
+    drop(host);
+    let pool = || site.json("pool status p");
+    assert!(pool()["error"].as_str().is_some_and(|error| error.contains("refuses data")), "{}", pool());
+    eventually("what to do comes first", || {
+        pool()["advice"].as_str().is_some_and(|advice| advice.starts_with("make room: "))
+    });
+    std::fs::remove_file(small.0.join("other")).unwrap();
+    eventually("it is over by itself", || pool()["error"].is_null());
+    assert!(site.http("/healthz").contains("200 OK"));
+    drop((site, small));
 }
 
 /// All that went is what there is.

@@ -708,8 +708,10 @@ fn of_pool(name: &str, pool: &PoolKnown, found: &mut Found) {
     match pool.room {
         None => found.unsure(&[Kind::PoolNearlyFull, Kind::PoolFull], name),
         Some(room) => {
-            let message =
-                || format!("pool {name}: {}", pool.warning.as_deref().unwrap_or("little is left of it"));
+            let warning = pool.warning.as_deref().unwrap_or("little is left of it");
+            // What to do is the alarm's hint.
+            let what = warning.split_once(". What to do: ").map_or(warning, |(what, _)| what);
+            let message = || format!("pool {name}: {what}");
             let hint = || pool.to_make_room.clone();
             if room >= PoolRoom::NearlyFull {
                 found.holds(Kind::PoolNearlyFull, name, message(), hint());

@@ -25,6 +25,7 @@ use crate::pools::below;
 use crate::pools::cluster_room::TO_MAKE_ROOM;
 use crate::site::Site;
 use crate::state::EndedTransfer;
+use farside_engine::TO_MAKE_ROOM_BELOW;
 
 /// Suspicious updates that are older when the daemon starts, and of which nothing is raised, are no news.
 const OLD: Duration = Duration::from_secs(86_400);
@@ -235,7 +236,7 @@ fn pool(pool: Pool, grow: String) -> PoolSeen {
         warning: pool.warning,
         to_make_room: match (pool.engine, is_short_below) {
             (PoolEngine::Rbd, _) => String::from(TO_MAKE_ROOM),
-            (PoolEngine::Embedded, true) => String::from(below::TO_MAKE_ROOM),
+            (PoolEngine::Embedded, true) => String::from(TO_MAKE_ROOM_BELOW),
             (PoolEngine::Embedded, false) => format!(
                 "{grow}; or delete snapshots that nobody needs (farside snapshot list shows what each would free), or trim in \
                  the hosts"

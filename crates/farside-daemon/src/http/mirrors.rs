@@ -8,7 +8,7 @@ use farside_api::{
     CreateMirror, ErrorBody, ErrorCode, Mirror, MirrorDestination, MirrorState, Operation, OperationKind,
     Plan, Resized, Role, SetMirror, SetMirrorLink, StartTransfer, TakenOver, TransferRecord, Uuid,
 };
-use farside_engine::VolumeName;
+use farside_engine::{TO_MAKE_ROOM_BELOW, VolumeName};
 use farside_link::{Priority, Window};
 use farside_mirror::{MirrorError, MirrorOptions, NewMirror, Relationship, Retention};
 use farside_peer::{Node, PeerId};
@@ -249,7 +249,7 @@ async fn create(State(site): Shared, Body(request): Body<CreateMirror>) -> Answe
     let resized = before.map(|before| before.size_bytes).zip(size_bytes).filter(|(from, to)| from != to);
     let resized = resized.map(|(from_bytes, to_bytes)| Resized { from_bytes, to_bytes });
     tracing::info!(replica = %destination, source = request.source, "mirror created");
-    let room_bytes = site.mirrors.staging_room(&destination).await;
+    let room_bytes = site.mirrors.staging_room(&destination).await.map(|room| room.room_bytes);
     let document = site.mirrors.document(&made.status(), site.clock.now());
     let reverse = site.rights.right(peer, &destination).is_some();
     let taken_over = is_taken_over.then_some(TakenOver { reverse });
@@ -477,12 +477,14 @@ async fn plan_first_copy(site: &Site, volume: &VolumeName) -> Result<Plan, ApiEr
     let refusing = site.takes_no_changes(&volume.pool).await?.map(|refusing| refusing.why);
     let refused = refusing.or(refused);
     let is_clustered = site.pools.is_clustered(&volume.pool);
-    let lacks = brings.zip(room).and_then(|(brings, room)| brings.checked_sub(room));
-    let for_more = match is_clustered {
-        true => String::from(TO_MAKE_ROOM),
-        false => site.pools.grow_command(&volume.pool, lacks),
+    let lacks = brings.zip(room.as_ref()).and_then(|(brings, room)| brings.checked_sub(room.room_bytes));
+    let is_short_below = room.as_ref().is_some_and(|room| room.below.is_some());
+    let for_more = match (is_clustered, is_short_below) {
+        (true, _) => String::from(TO_MAKE_ROOM),
+        (false, true) => String::from(TO_MAKE_ROOM_BELOW),
+        (false, false) => site.pools.grow_command(&volume.pool, lacks),
     };
-    Ok(Plan { refused, ..plans::initialize(volume, &document.source, brings, room, &for_more) })
+    Ok(Plan { refused, ..plans::initialize(volume, &document.source, brings, room.as_ref(), &for_more) })
 }
 
 /// Starts an update.

@@ -118,7 +118,11 @@ async fn drop_staged(
         .await?;
     let plan = plans::drop_staged(&name, &found, staged::sum(&found));
     if planned.plan {
-        return Ok(Outcome::Plan(plan));
+        let refused = match plan.refused {
+            None => site.refuses_deletions(&name).await?,
+            refused => refused,
+        };
+        return Ok(Outcome::Plan(Plan { refused, ..plan }));
     }
     if let Some(reason) = plan.refused {
         return Err(ErrorBody::new(ErrorCode::Refused, reason).hint(plans::STOP_TRANSFER).into());
@@ -316,16 +320,20 @@ async fn grow(
     }
     let pool = site.pools.get(&name)?;
     let before = pool.status().size_bytes;
+    let (pools, of) = (Arc::clone(&site.pools), name.clone());
     let growing = move || {
         let wanted = match size_bytes {
             Some(bytes) => bytes,
             None => pool.device_bytes().map_err(Failure::into_error_body)?,
         };
         // Asked for twice it is done once.
-        if size_bytes == Some(before) {
+        // One that was written down by half is written down to the end.
+        let is_done = pool.status().withheld_bytes == 0;
+        if size_bytes == Some(before) && is_done {
             return Ok(before);
         }
-        if wanted / farside_engine::BLOCK_BYTES * farside_engine::BLOCK_BYTES == before {
+
+        if is_done && wanted / farside_engine::BLOCK_BYTES * farside_engine::BLOCK_BYTES == before {
             return Err(ErrorBody::new(
                 ErrorCode::Refused,
                 format!("the pool has {before} bytes, and its device or file has no more. Nothing was changed"),
@@ -335,6 +343,7 @@ async fn grow(
                  lvextend), then this again",
             ));
         }
+        pools.refuse_to_grow_without_room(&of)?;
         pool.grow(wanted).map_err(Failure::into_error_body)
     };
     let path = PathBuf::from(site.pools.status(&name)?.path);
@@ -415,6 +424,8 @@ async fn import(
     let open = site.pools.list().into_iter().find(|pool| pool.path == path && pool.state == PoolState::Open);
     let refused = refused.or_else(|| open.map(|pool| format!("{path} is open here, as pool {}", pool.name)));
     if planned.plan {
+        let refused = refused
+            .or_else(|| site.pools.refuse_anothers_place(&name, &path).err().map(|error| error.message));
         return Ok(Outcome::Plan(Plan { refused, ..plans::import_pool(&name, &path, as_copy) }));
     }
     if let Some(reason) = refused {

@@ -545,6 +545,10 @@ async fn delete(
             frees,
             &clones,
         );
+        let refused = match refused {
+            None => site.refuses_deletions(&volume.pool).await?,
+            refused => refused,
+        };
         return Ok(Outcome::Plan(Plan { refused, ..plan }));
     }
     if let Some(reason) = refused {

@@ -325,6 +325,10 @@ async fn delete(
             &document.rights_of,
             &document.hosts,
         );
+        let refused = match refused {
+            None => site.refuses_deletions(&name.pool).await?,
+            refused => refused,
+        };
         return Ok(Outcome::Plan(Plan { refused, ..plan }));
     }
     if let Some(reason) = refused {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use farside_api::PoolFileSystem;
 use farside_platform::{AtPath, FileDevice};
+use farside_store::LacksRoomBelow;
 use parking_lot::Mutex;
 
 /// What is wrong with a pool's path, and what to do.
@@ -20,6 +21,7 @@ pub(super) struct Away {
 pub(super) struct Watch {
     seen: Mutex<Option<Away>>,
     below: Mutex<Option<PoolFileSystem>>,
+    lacks: Mutex<Option<LacksRoomBelow>>,
     is_looking: AtomicBool,
 }
 
@@ -35,6 +37,15 @@ impl Watch {
 
     pub(super) fn note_below(&self, now: Option<PoolFileSystem>) {
         *self.below.lock() = now;
+    }
+
+    /// What the pool lacks there to go on, if it does.
+    pub(super) fn lacks(&self) -> Option<LacksRoomBelow> {
+        *self.lacks.lock()
+    }
+
+    pub(super) fn note_lacks(&self, now: Option<LacksRoomBelow>) {
+        *self.lacks.lock() = now;
     }
 
     /// Whether nobody is looking; who begins ends it.

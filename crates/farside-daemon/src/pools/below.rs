@@ -1,11 +1,14 @@
 //! The file system below a pool's file, where it is shorter than the pool: it is full first, so its level counts too. Pure.
 
 use farside_api::{PoolFileSystem, PoolRoom};
+use farside_engine::TO_MAKE_ROOM_BELOW;
 
 /// Of what the pool has and can still get: at this part of it, one in so many, it is nearly full.
 const NEARLY_FULL_PART: u64 = 20;
 /// And at this one it is filling. Both are those of a pool's own room.
 const FILLING_PART: u64 = 5;
+/// Less is nothing: it would be said as 0.0 MiB.
+const FULL_BYTES: u64 = 64 << 10;
 
 /// How much is left for the pool, by its file system alone. Never [`PoolRoom::Full`]: what is freed within the file is used again, so
 /// only the pool can tell whether nothing goes any more.
@@ -27,17 +30,20 @@ pub(super) fn warning(below: PoolFileSystem, path: &str) -> String {
         true => format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30)),
         false => format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20)),
     };
-    format!(
-        "the file system of {path} has {} left, less than the pool may still take of it ({}). When it is full, hosts are told that \
-         there is no space. What was flushed is safe. What to do: {TO_MAKE_ROOM}",
-        size(below.free_bytes),
-        size(below.may_take_bytes),
-    )
+    let may_take = size(below.may_take_bytes);
+    let what = match below.free_bytes {
+        ..FULL_BYTES => format!(
+            "the file system of {path} is full, and the pool may still take {may_take} of it. Hosts are told that there is no space, \
+             except where the file has room that can be used again"
+        ),
+        free => format!(
+            "the file system of {path} has {} left, less than the pool may still take of it ({may_take}). When it is full, hosts are \
+             told that there is no space",
+            size(free)
+        ),
+    };
+    format!("{what}. What was flushed is safe. What to do: {TO_MAKE_ROOM_BELOW}")
 }
-
-/// What makes room for such a pool.
-pub(crate) const TO_MAKE_ROOM: &str = "remove other files from the file system of the pool's file, or make that file system larger; or delete \
-                                       snapshots or volumes: the pool uses their space again";
 
 #[cfg(test)]
 mod tests {
@@ -55,5 +61,7 @@ mod tests {
         let below = PoolFileSystem { free_bytes: GIB, may_take_bytes: 9 * GIB };
         let said = warning(below, "/srv/p.pool");
         assert!(said.contains("/srv/p.pool has 1.0 GiB left") && said.contains("What to do"), "{said}");
+        let said = warning(PoolFileSystem { free_bytes: 4096, ..below }, "/srv/p.pool");
+        assert!(said.contains("/srv/p.pool is full") && !said.contains("0.0 MiB"), "{said}");
     }
 }

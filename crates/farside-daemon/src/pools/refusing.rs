@@ -56,6 +56,16 @@ impl Pools {
         Some(format!("the file that pool {name} lies in finds no more room.{}", room_wanted(&lacks, &path)))
     }
 
+    /// Why nothing can be deleted in an open pool now, if so: what hosts wrote waits for room below, and there is no reserve for it.
+    pub(crate) fn refuses_deletions(&self, name: &str) -> Option<String> {
+        let (pool, path) = self.open_with_path(name)?;
+        let lacks = pool.lacks_room_to_delete()?;
+        let wanted = room_wanted(&lacks, &path);
+        Some(format!(
+            "the file that pool {name} lies in finds no more room, and so nothing can be deleted now.{wanted}"
+        ))
+    }
+
     /// Refuses to open a pool again that would fail at once, since the file system below is full.
     pub(crate) fn refuse_without_room(&self, name: &str) -> Result<(), ErrorBody> {
         let Some((pool, path)) = self.open_with_path(name) else { return Ok(()) };
@@ -69,6 +79,18 @@ impl Pools {
             ),
         )
         .hint(format!("then farside pool reopen {name}")))
+    }
+
+    /// Refuses to make a pool larger that could not write that down, since the file system below is full.
+    pub(crate) fn refuse_to_grow_without_room(&self, name: &str) -> Result<(), ErrorBody> {
+        let Some((pool, path)) = self.open_with_path(name) else { return Ok(()) };
+        let Some(lacks) = pool.lacks_room_below() else { return Ok(()) };
+        let why = format!(
+            "pool {name} is not made larger: its new size could not be written down.{} Nothing was changed",
+            room_wanted(&lacks, &path)
+        );
+        Err(ErrorBody::new(ErrorCode::NoSpace, why)
+            .hint("a larger pool has no more room than the file system that it lies on; once there is some: this again"))
     }
 
     fn open_with_path(&self, name: &str) -> Option<(Arc<Pool>, String)> {
@@ -86,11 +108,34 @@ impl Site {
         self.blocking.run(move || Ok::<_, ErrorBody>(pools.takes_no_changes(&of))).await
     }
 
+    /// As [`Pools::refuses_deletions`], likewise.
+    pub(crate) async fn refuses_deletions(&self, pool: &str) -> Result<Option<String>, ErrorBody> {
+        let (pools, of) = (Arc::clone(&self.pools), pool.to_owned());
+        self.blocking.run(move || Ok::<_, ErrorBody>(pools.refuses_deletions(&of))).await
+    }
+
     /// As [`Pools::refuses_hosts`], likewise.
     pub(crate) async fn refuses_hosts(&self, pool: &str) -> Result<Option<String>, ErrorBody> {
         let (pools, of) = (Arc::clone(&self.pools), pool.to_owned());
         self.blocking.run(move || Ok::<_, ErrorBody>(pools.refuses_hosts(&of))).await
     }
+}
+
+/// What to do about a device that refuses data. What it lacks below was looked at a moment ago.
+pub(super) fn advice(path: &str, lacks: Option<LacksRoomBelow>) -> String {
+    let what = match lacks {
+        Some(lacks) => format!(
+            "make room: {} MiB at least on the file system of {path} (df {path})",
+            (lacks.needed_bytes - lacks.left_bytes).div_ceil(1 << 20)
+        ),
+        None => format!(
+            "see whether the file system of {path} is full (df {path}) or the device in trouble (the kernel's log), and mend that"
+        ),
+    };
+    format!(
+        "{what}; afterwards nothing more has to be done: it is tried every 10 s, and this goes away. What was flushed is safe; what was \
+         not waits in memory, and flushes and writes of hosts succeed again then"
+    )
 }
 
 fn room_wanted(lacks: &LacksRoomBelow, path: &str) -> String {
@@ -113,5 +158,8 @@ mod tests {
         let said = room_wanted(&lacks, "/srv/p.pool");
         assert!(said.contains("has 1 MiB free, and the pool needs 6: free at least 4 MiB"), "{said}");
         assert!(said.contains("df /srv/p.pool"));
+        let said = advice("/srv/p.pool", Some(lacks));
+        assert!(said.starts_with("make room: 5 MiB at least on the file system of /srv/p.pool"), "{said}");
+        assert!(advice("/srv/p.pool", None).contains("df /srv/p.pool"));
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use farside_api::{ErrorBody, ErrorCode, PoolFileSystem};
 use farside_platform::{BlockDevice, Found, free_bytes_at};
+use farside_store::Pool;
 
 use super::away::{Away, away};
 use super::capacity::{LOOK_AT_ROOM_EVERY, grow_command, size_with};
@@ -44,15 +45,19 @@ impl Pools {
 
     /// Has each be looked at by a thread of its own: one whose file system does not answer holds up no other, nor the stop.
     fn look_at_paths(&self) {
-        for (name, path, Opened { device, watch, .. }) in self.all_opened() {
+        for (name, path, Opened { pool, device, watch, .. }) in self.all_opened() {
             if !watch.begin() {
                 continue;
             }
             let of_thread = Arc::clone(&watch);
             // Who waits for a file system must not keep a pool's device open that is closed meanwhile.
-            let device = Arc::downgrade(&device);
+            let (device, pool) = (Arc::downgrade(&device), Arc::downgrade(&pool));
             let look = move || {
                 let found = Found::at(Path::new(&path));
+                if let Some(pool) = pool.upgrade() {
+                    of_thread.note_lacks(pool.lacks_room_below());
+                    try_what_was_refused(&pool);
+                }
                 if let Some(device) = device.upgrade() {
                     match found.and_then(|found| device.compared_with(&found)) {
                         Ok(at_path) => {
@@ -118,6 +123,14 @@ impl Pools {
             Content::Opening { .. } | Content::Failed(_) | Content::Clustered | Content::Others(_) => None,
         });
         open.collect()
+    }
+}
+
+/// Has a pool try again what its device refused: nobody else may come, and what is over must not go on being told.
+fn try_what_was_refused(pool: &Pool) {
+    let status = pool.status();
+    if status.failed.is_none() && status.refused_write.is_some() {
+        pool.settle();
     }
 }
 

@@ -67,6 +67,9 @@ pub(super) fn convert(pool: &str, error: StoreError) -> EngineError {
         StoreError::NoSpace { needed_bytes, available_bytes } => {
             EngineError::NoSpace { pool: pool.into(), needed_bytes, available_bytes }
         }
+        StoreError::NoSpaceBelow { device, left_bytes } => {
+            EngineError::NoSpaceBelow { pool: pool.into(), path: device, left_bytes }
+        }
         over @ (StoreError::OverQuota { .. }
         | StoreError::QuotaTooSmall { .. }
         | StoreError::NoRoomToReserve { .. }) => EngineError::OverQuota(over.to_string()),

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use farside_format::{ContentRoot, Fingerprint};
 use farside_platform::Timestamp;
-use farside_store::{DifferenceKind, Pool, Room, StoreError, Version, VersionHandle};
+use farside_store::{DifferenceKind, Pool, Room, StagingBelow, StoreError, Version, VersionHandle};
 use parking_lot::RwLock;
 use uuid::Uuid;
 
@@ -24,8 +24,8 @@ use self::opened::Opened;
 use self::staged::Staged;
 use crate::{
     BLOCK_BYTES, Branches, Capacity, ChangedBytes, ChangedExtents, Engine, EngineError, KnownData,
-    OpenSnapshot, ReplicaRecord, SnapshotInfo, SnapshotOwner, SnapshotSpec, StagedFor, StagedVersion,
-    StagedVersions, StagingRoom, Subtrees, Together, VolumeInfo, VolumeName, is_label,
+    OpenSnapshot, ReplicaRecord, RoomBelow, SnapshotInfo, SnapshotOwner, SnapshotSpec, StagedFor,
+    StagedVersion, StagedVersions, StagingRoom, Subtrees, Together, VolumeInfo, VolumeName, is_label,
 };
 
 const _: () = assert!(crate::FINGERPRINTS_MAX == farside_store::FINGERPRINTS_MAX);
@@ -261,12 +261,25 @@ impl Engine for EmbeddedEngine {
     fn staging_room(&self, volume: &VolumeName) -> Result<Option<StagingRoom>, EngineError> {
         let pool = self.pool(&volume.pool)?;
         let (room_bytes, reserve_bytes) = pool.staging_room(&volume.volume);
-        let quota = pool.quota_room(&volume.volume).filter(|quota| quota.for_hosts_bytes < room_bytes);
-        Ok(Some(match quota {
-            Some(Room { size_bytes, for_hosts_bytes, .. }) => {
-                StagingRoom { room_bytes: for_hosts_bytes, reserve_bytes, quota_bytes: Some(size_bytes) }
+        let of_pool = StagingRoom { room_bytes, reserve_bytes, quota_bytes: None, below: None };
+        // The file system is asked for its room: nobody else waits for that.
+        let below = pool.staging_room_below().filter(|below| below.room_bytes < room_bytes);
+        let short = match below {
+            Some(StagingBelow { room_bytes, left_bytes }) => {
+                let below = Some(RoomBelow { path: pool.status().device, left_bytes });
+                StagingRoom { room_bytes, below, ..of_pool }
             }
-            None => StagingRoom { room_bytes, reserve_bytes, quota_bytes: None },
+            None => of_pool,
+        };
+        let quota = pool.quota_room(&volume.volume).filter(|quota| quota.for_hosts_bytes < short.room_bytes);
+        Ok(Some(match quota {
+            Some(Room { size_bytes, for_hosts_bytes, .. }) => StagingRoom {
+                room_bytes: for_hosts_bytes,
+                quota_bytes: Some(size_bytes),
+                below: None,
+                ..short
+            },
+            None => short,
         }))
     }
 

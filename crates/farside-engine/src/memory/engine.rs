@@ -272,7 +272,7 @@ impl Engine for MemoryEngine {
     fn staging_room(&self, _: &VolumeName) -> Result<Option<StagingRoom>, EngineError> {
         let Some(room) = self.faults.lock().staging_room else { return Ok(None) };
         let room_bytes = room.saturating_sub(self.staged_bytes());
-        Ok(Some(StagingRoom { room_bytes, reserve_bytes: 0, quota_bytes: None }))
+        Ok(Some(StagingRoom { room_bytes, reserve_bytes: 0, quota_bytes: None, below: None }))
     }
 
     fn abandon_staged(&self, name: &VolumeName) -> Result<usize, EngineError> {

@@ -49,6 +49,7 @@ pub(super) fn for_transfers(room: RbdRoom, host_reserve_percent: u8) -> StagingR
         room_bytes: room.free_bytes.saturating_sub(reserve_bytes),
         reserve_bytes,
         quota_bytes: None,
+        below: None,
     }
 }
 

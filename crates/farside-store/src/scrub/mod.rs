@@ -185,7 +185,7 @@ impl Pool {
     pub fn scrub_bytes(&self) -> u64 {
         let status = self.status();
         let fixed = farside_format::superblock::JOURNAL_START + self.journal_blocks;
-        let other = status.free_bytes + status.waiting_bytes + status.reserved_bytes;
+        let other = status.free_bytes + status.waiting_bytes + status.withheld_bytes + status.reserved_bytes;
         status.size_bytes.saturating_sub(other + fixed * BLOCK_BYTES as u64)
     }
 }

@@ -7,7 +7,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use farside_engine::{BLOCK_BYTES, Engine, KnownDataScope, StagedVersion, VolumeName};
+use farside_engine::{BLOCK_BYTES, Engine, KnownDataScope, RoomBelow, StagedVersion, VolumeName};
 use farside_link::{ByteStream, StreamOptions, WireCounters};
 use farside_peer::{DataStream, SessionError};
 use farside_wire::{Decoder, FrameStats, Origin, Regions, RunKind};
@@ -55,7 +55,7 @@ pub(crate) struct Step {
 }
 
 /// What a pool has room for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Room {
     /// Bytes of data of a step that fit, what is staged of it included.
     pub(crate) room_bytes: u64,
@@ -63,6 +63,8 @@ pub(crate) struct Room {
     pub(crate) reserve_bytes: u64,
     /// The quota of the replica's volume, where that is what leaves no more.
     pub(crate) quota_bytes: Option<u64>,
+    /// The file system below the pool, where that is what leaves no more.
+    pub(crate) below: Option<RoomBelow>,
 }
 
 /// Receives all of a step into `staged` and adds it to `report`. What it cost on the wire is added to `wire` however
@@ -83,7 +85,7 @@ pub(crate) async fn receive(
         held: step.held.number(),
         known: step.known,
         cross_volume: cross_volume.offered().to_vec(),
-        room_bytes: step.room.map(|room| room.room_bytes),
+        room_bytes: step.room.as_ref().map(|room| room.room_bytes),
     };
     // Of a copy that begins or goes on without a base there is no telling how little it is; an update is small as a rule.
     let is_bulk = step.base.is_none() && step.size_bytes >= BULK_MIN;
@@ -283,7 +285,9 @@ async fn apply_messages(
                 stall.found(scanned.changed_bytes.saturating_add(scanned.deallocated_bytes));
                 if scanned.complete {
                     step.found_bytes.store(scanned.changed_bytes, Ordering::Relaxed);
-                    if let Some(room) = step.room.filter(|room| scanned.changed_bytes > room.room_bytes) {
+                    if let Some(room) =
+                        step.room.as_ref().filter(|room| scanned.changed_bytes > room.room_bytes)
+                    {
                         // The source ends it by itself; one that does not know of room is stopped here.
                         return Err(TransferError::NoRoom {
                             snapshot: step.name.clone(),
@@ -292,6 +296,7 @@ async fn apply_messages(
                             room_bytes: room.room_bytes,
                             reserve_bytes: room.reserve_bytes,
                             quota_bytes: room.quota_bytes,
+                            below: room.below.clone(),
                         });
                     }
                     report.scan_seconds += scanned.scan_nanos as f64 / 1e9;

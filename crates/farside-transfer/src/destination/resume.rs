@@ -120,7 +120,9 @@ pub(crate) fn fate(error: &TransferError) -> Fate {
         TransferError::Session(_) | TransferError::Aborted | TransferError::GroupGivenUp(_) => Fate::Kept,
         TransferError::Engine(EngineError::Io(_)) => Fate::Kept,
         // The newest version may be smaller than this one, and would never be reached through it.
-        TransferError::Engine(EngineError::NoSpace { .. } | EngineError::OverQuota(_))
+        TransferError::Engine(
+            EngineError::NoSpace { .. } | EngineError::NoSpaceBelow { .. } | EngineError::OverQuota(_),
+        )
         | TransferError::NoRoom { .. } => Fate::KeptForAnother,
         TransferError::SourceFailed { code, .. } => match code.as_str() {
             "corrupt" | "failed" | "not-found" => Fate::KeptForAnother,

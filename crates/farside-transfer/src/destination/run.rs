@@ -499,6 +499,7 @@ impl Transfer {
                 room_bytes,
                 reserve_bytes: room.reserve_bytes,
                 quota_bytes: room.quota_bytes,
+                below: room.below,
             }))
         });
         asked.await.unwrap_or_else(|error| {

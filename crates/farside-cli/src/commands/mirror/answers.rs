@@ -166,8 +166,10 @@ pub(super) fn first_copy(mirror: &Mirror) -> String {
         None => String::new(),
         Some(room) if room >= brings => format!("; pool {pool} has room for {}", size(room)),
         Some(room) => format!(
-            "; pool {pool} has room for {} only, and what does not fit is refused. To make room: farside pool grow {pool} --size …",
-            size(room)
+            "; pool {pool} has room for {} only, and what does not fit is refused. What is short, and what makes room: farside mirror \
+             initialize {} --plan",
+            size(room),
+            mirror.name
         ),
     };
     format!("the first copy brings up to {}{room}\n", size(brings))

@@ -293,7 +293,7 @@ fn pools_are_nearly_full_full_or_ill() {
 fn what_helps_a_pool_of_ceph_is_no_growth_of_its_own() {
     let known = PoolKnown {
         room: Some(PoolRoom::Full),
-        warning: Some("0.0 GiB are left".into()),
+        warning: Some("0.0 GiB are left. What to do: more OSDs".into()),
         error: None,
         advice: None,
         to_make_room: crate::pools::cluster_room::TO_MAKE_ROOM.into(),
@@ -309,8 +309,9 @@ fn what_helps_a_pool_of_ceph_is_no_growth_of_its_own() {
     let found = Conditions::default().look(Duration::ZERO, &seen, &LIMITS);
     for kind in [Kind::NoRoom, Kind::PoolNearlyFull, Kind::PoolFull] {
         let told = found.iter().find(|finding| finding.kind == kind).expect("it is told");
-        let Verdict::Holds { hint, .. } = &told.verdict else { panic!("{told:?}") };
+        let Verdict::Holds { hint, message } = &told.verdict else { panic!("{told:?}") };
         assert!(hint.contains("set-quota") && !hint.contains("pool grow"), "{hint}");
+        assert!(!message.contains("What to do"), "the hint says it: {message}");
     }
 }
 
