@@ -58,7 +58,7 @@ mod tests {
         pools.create("tank", at, Some(64 << 20), false).unwrap();
         let aside = directory.path().join("aside");
         std::fs::rename(&path, &aside).unwrap();
-        let refused = pools.create("fresh", at, Some(64 << 20), false).unwrap_err();
+        let refused = pools.create("fresh", at, Some(64 << 20), false).err().unwrap();
         assert!(refused.message.contains("place of pool tank"), "{refused:?}");
         assert!(
             pools.would_not_make("fresh", at, Some(64 << 20)).is_some_and(|why| why.contains("pool tank"))
@@ -68,10 +68,10 @@ mod tests {
         let way = directory.path().join("way");
         std::os::unix::fs::symlink(directory.path(), &way).unwrap();
         let other = way.join("tank.pool");
-        let refused = pools.create("fresh", other.to_str().unwrap(), Some(64 << 20), false).unwrap_err();
+        let refused = pools.create("fresh", other.to_str().unwrap(), Some(64 << 20), false).err().unwrap();
         assert!(refused.message.contains("place of pool tank"), "{refused:?}");
         std::fs::write(&path, "something else").unwrap();
-        let refused = pools.open("fresh", at, Manner::default(), |_| {}).unwrap_err();
+        let refused = pools.open("fresh", at, Manner::default(), |_| {}).err().unwrap();
         assert!(refused.message.contains("place of pool tank"), "{refused:?}");
         assert!(pools.status("fresh").is_err());
         // One that is forgotten has no place any more.
