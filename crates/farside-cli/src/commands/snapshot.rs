@@ -74,8 +74,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
             let before = side_branches(&context, &name.volume).await;
             // What it sets aside may push an old one out.
             let impact = if before.is_empty() { Impact::Service } else { Impact::AsPlanned };
-            let request =
-                DestructiveRequest { method: Method::POST, path: &path, body: None::<&()>, impact };
+            let request = DestructiveRequest { method: Method::POST, path: &path, body: None::<&()>, impact };
             if let Some(done) =
                 carry_out::<Rollback>(&context.client, request, destructive, context.json).await?
             {

@@ -81,7 +81,8 @@ fn the_side_branch_that_a_rollback_pushes_out_is_named_before_and_after() {
     write(b, "q/v", 4);
     let third = b.json("snapshot list q/v");
     let is_rescue = |s: &&serde_json::Value| s["taken_by"] == "rescue" && s["name"] != first.as_str();
-    let third = third.as_array().unwrap().iter().find(is_rescue).unwrap()["name"].as_str().unwrap().to_owned();
+    let third =
+        third.as_array().unwrap().iter().find(is_rescue).unwrap()["name"].as_str().unwrap().to_owned();
     b.ok("mirror resync q/v --yes");
     let history = b.ok("mirror history q/v");
     assert!(history.contains(&format!("the old side branch {third} was deleted")), "{history}");

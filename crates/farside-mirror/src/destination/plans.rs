@@ -122,7 +122,11 @@ impl Destination {
     }
 
     /// Names of old side branches that go if its mirror is broken off at `at`: what that sets aside counts with them.
-    pub async fn plan_break_lets_go(&self, volume: &VolumeName, at: Uuid) -> Result<Vec<String>, MirrorError> {
+    pub async fn plan_break_lets_go(
+        &self,
+        volume: &VolumeName,
+        at: Uuid,
+    ) -> Result<Vec<String>, MirrorError> {
         let id = self.mirror(volume)?.status().relationship.id;
         let (engine, of) = (self.parts.engine.clone(), volume.clone());
         let (most, now) = (self.parts.limits.rescues, self.parts.clock.now());

@@ -22,9 +22,8 @@ pub(super) struct Aside {
 
 /// The moment for a member that is asked now; `last` is that of the command before.
 pub(super) fn moment_for(last: &mut Option<Aside>, id: Uuid, at: Duration, now: Timestamp) -> Timestamp {
-    let is_of_it = |aside: &Aside| {
-        at.saturating_sub(aside.began_at) < ONE_COMMAND && !aside.members.contains(&id)
-    };
+    let is_of_it =
+        |aside: &Aside| at.saturating_sub(aside.began_at) < ONE_COMMAND && !aside.members.contains(&id);
     let begun = || Aside { began_at: at, moment: now, members: BTreeSet::new() };
     let mut aside = last.take().filter(is_of_it).unwrap_or_else(begun);
     aside.members.insert(id);

@@ -399,7 +399,5 @@ pub(crate) fn handed_over(
     // What retention keeps stays there by that, beside the line.
     let stays = move |s: &SnapshotInfo| s.pinned_by.contains(&kept_of(id));
     let newer = main_line.iter().rev().take_while(move |s| s.uuid != at).enumerate();
-    newer.filter(move |(newer, s)| {
-        s.owner == SnapshotOwner::Relationship(id) && (*newer == 0 || !stays(s))
-    })
+    newer.filter(move |(newer, s)| s.owner == SnapshotOwner::Relationship(id) && (*newer == 0 || !stays(s)))
 }

@@ -330,7 +330,13 @@ impl Driver {
         }
         let (engine, volume) = (self.parts.engine.clone(), self.relationship.destination.clone());
         let named = move || {
-            Ok::<_, MirrorError>(engine.hand_over(&volume, uuid, SnapshotOwner::Person, stem, Some(moment))?)
+            Ok::<_, MirrorError>(engine.hand_over(
+                &volume,
+                uuid,
+                SnapshotOwner::Person,
+                stem,
+                Some(moment),
+            )?)
         };
         match blocking(named).await {
             Ok(named) => named.name,

@@ -107,7 +107,12 @@ pub(crate) async fn roll_back(
         let names: Vec<&str> = members.iter().map(|m| m.mirror.name.as_str()).collect();
         let kept = kept(done.volumes.iter().map(|volume| volume.kept_as.as_deref()));
         let are = if names.len() == 1 { "is" } else { "are" };
-        format!("{} {are} as of {}\n{kept}{gone}{}", names.join(", "), time(done.created_at), of_group.note(group))
+        format!(
+            "{} {are} as of {}\n{kept}{gone}{}",
+            names.join(", "),
+            time(done.created_at),
+            of_group.note(group)
+        )
     });
     Ok(())
 }
