@@ -8,7 +8,7 @@ use farside_api::{
     StartTransfer,
 };
 use farside_engine::VolumeName;
-use farside_mirror::{Comparing, MirrorError, Schedule};
+use farside_mirror::{Comparing, MirrorError, MirrorStatus, Schedule};
 use farside_peer::PeerId;
 use farside_store::Version;
 use farside_transfer::Phase;
@@ -50,7 +50,8 @@ async fn break_off(
     let name = name_of(pool, volume)?;
     let set_aside_at = set_aside_at(&site, request.set_aside_at)?;
     let mirror = site.mirrors.awake(&name)?;
-    let before = site.mirrors.document(&mirror.status(), site.clock.now());
+    let status_before = mirror.status();
+    let before = site.mirrors.document(&status_before, site.clock.now());
     if planned.plan && before.state == MirrorState::BrokenOff {
         let refused = match site.mirrors.overtaken_why(&name).await {
             Some(why) => format!("{name} is {why}"),
@@ -98,7 +99,9 @@ async fn break_off(
         });
         // What cannot be asked now names none: nobody who takes over waits for that.
         let lets_go = match (&at_uuid, site.mirrors.destination(&name.pool)) {
-            (Some(at), Ok(destination)) => destination.plan_break_lets_go(&name, *at).await.unwrap_or_default(),
+            (Some(at), Ok(destination)) => {
+                destination.plan_break_lets_go(&name, *at).await.unwrap_or_default()
+            }
             _ => Vec::new(),
         };
         // What waits for its turn or a session has brought nothing.
@@ -114,6 +117,7 @@ async fn break_off(
             volume: &name,
             source: &before.source,
             current: before.current_snapshot.as_deref().zip(before.lag_seconds),
+            shows_own_state: before.shows_own_state,
             at,
             fence: site.mirrors.fence_after(&name),
             arrived_bytes: running.map(|progress| progress.done_bytes),
@@ -146,9 +150,18 @@ async fn break_off(
     // How old what hosts find here was at the break; from then on there is no lag.
     let lag_seconds = site.mirrors.age_seconds(&status, now);
     let kept_as = kept_as.map(|snapshot| format!("{name}@{snapshot}"));
+    // A resync that was faster has brought another version.
+    let shown = |status: &MirrorStatus| status.current.as_ref().map(|current| current.uuid);
+    let shows_own_state = before.shows_own_state && at.is_none() && shown(&status) == shown(&status_before);
     // It is broken off whatever is known of this.
     let hosts_refused = site.refuses_hosts(&name.pool).await.unwrap_or_default();
-    Ok(Outcome::Done(Mirror { lag_seconds, kept_as, hosts_refused, ..site.mirrors.document(&status, now) }))
+    Ok(Outcome::Done(Mirror {
+        lag_seconds,
+        kept_as,
+        shows_own_state,
+        hosts_refused,
+        ..site.mirrors.document(&status, now)
+    }))
 }
 
 /// What a volume is to follow.

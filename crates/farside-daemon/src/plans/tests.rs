@@ -95,7 +95,11 @@ fn a_rollback_loses_nothing() {
     );
     let old = [String::from("rescue-2026-11-01T08:00:00Z")];
     let pushed = rollback(&RollbackFacts { lets_go: &old, ..rollback_facts(&volume, &[]) });
-    assert!(pushed.lost[0].contains("farside snapshot hold p/db@rescue-2026-11-01T08:00:00Z"), "{}", shown(&pushed));
+    assert!(
+        pushed.lost[0].contains("farside snapshot hold p/db@rescue-2026-11-01T08:00:00Z"),
+        "{}",
+        shown(&pushed)
+    );
     assert!(pushed.lost_bytes.is_none());
     let of_group = rollback(&RollbackFacts { group: Some("shop"), ..rollback_facts(&volume, &[]) });
     assert_eq!(
@@ -217,6 +221,7 @@ fn a_break_shows_what_never_arrived_and_what_becomes_a_side_branch() {
         volume: &volume,
         source: "a:p/db",
         current: Some(("s9", 12.5)),
+        shows_own_state: false,
         at: None,
         fence: FenceAfter::None,
         arrived_bytes: None,
@@ -262,9 +267,24 @@ fn a_break_shows_what_never_arrived_and_what_becomes_a_side_branch() {
     assert!(
         break_off(&BreakFacts { current: None, ..facts() }).lost[0].contains("nothing of it has arrived")
     );
+    // Before a resync has brought anything the volume is what hosts here made of it.
+    let own = || BreakFacts { current: None, shows_own_state: true, ..facts() };
+    let said = break_off(&own());
+    assert!(
+        said.would[0].contains("holds its own state, as hosts here left it: the resync"),
+        "{}",
+        shown(&said)
+    );
+    assert!(!shown(&said).contains("nothing is taken over") && said.kept_as.is_none(), "{}", shown(&said));
+    let at = BreakAt { snapshot: "monday", age_seconds: 3612.5, newer_bytes: Some(4096) };
+    assert!(break_off(&BreakFacts { at: Some(at), ..own() }).kept_as.unwrap().contains("p/db@rescue-TIME"));
     let old = [String::from("rescue-2026-11-01T08:00:00Z")];
     let pushed = break_off(&BreakFacts { lets_go: &old, ..facts() });
-    assert!(pushed.lost[0].contains("the old side branch p/db@rescue-2026-11-01T08:00:00Z"), "{}", shown(&pushed));
+    assert!(
+        pushed.lost[0].contains("the old side branch p/db@rescue-2026-11-01T08:00:00Z"),
+        "{}",
+        shown(&pushed)
+    );
     assert!(pushed.lost[1].starts_with("what was written at a:p/db"), "{}", shown(&pushed));
     assert_eq!(pushed.lost_seconds, Some(12.5), "the time is that of what did not arrive");
     let full = break_off(&BreakFacts { hosts_refused: Some("no room. Free 4 MiB"), ..facts() });
@@ -525,6 +545,7 @@ fn no_plan_promises_writes_that_a_fence_refuses() {
             volume: &volume,
             source: "a:p/db",
             current: None,
+            shows_own_state: false,
             at: None,
             fence,
             arrived_bytes: None,

@@ -81,6 +81,7 @@ impl Driver {
                 return Err(error);
             }
             self.relationship = pending;
+            self.shows_own = true;
             self.left = replaces.map(|replaced| replaced.left).unwrap_or_default();
             self.probe().await;
             self.check_probed()?;
@@ -95,6 +96,8 @@ impl Driver {
             self.log(LogEvent::Resync, Some(TransferKind::Resync), None).await;
         } else {
             self.relationship = pending;
+            // A replica that shows a version of its source goes on doing so.
+            self.shows_own &= self.state.resync_pending;
         }
         self.was_writable = was_writable;
         let (next, action) = self.state.step(Event::AskResync)?;
