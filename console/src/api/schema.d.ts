@@ -3279,9 +3279,11 @@ export interface components {
         Mirror: {
             /** @description Name of the snapshot the next update starts from. */
             base_snapshot?: string | null;
+            /** @description At a destination: a change of roles has begun and is not over, as far as this site knows. The site of the source knows late. */
+            changes_roles?: boolean;
             /** @description Its content root. */
             content_root?: string | null;
-            /** @description Name of the newest replicated snapshot. */
+            /** @description Name of the newest replicated snapshot; null also while `shows_own_state`. */
             current_snapshot?: string | null;
             /** @description The replica: `POOL/VOL` at the destination, `PEER:POOL/VOL` at the source. */
             destination: string;
@@ -3347,6 +3349,8 @@ export interface components {
             schedule?: string | null;
             /** @description It had one, perhaps, and that was lost with the state database: the mirror was found in its pool. */
             schedule_lost?: boolean;
+            /** @description At a destination: a resync is pending and has brought nothing yet, so the volume shows its own state. In the answer to a break: it did. */
+            shows_own_state?: boolean;
             /** @description The original: `PEER:POOL/VOL` at the destination, `POOL/VOL` at the source. */
             source: string;
             /** @description In the answer to what puts it into a group: what its source follows itself, `PEER:POOL/VOL`. */
@@ -3641,9 +3645,11 @@ export interface components {
         Outcome_Mirror: components["schemas"]["Plan"] | {
             /** @description Name of the snapshot the next update starts from. */
             base_snapshot?: string | null;
+            /** @description At a destination: a change of roles has begun and is not over, as far as this site knows. The site of the source knows late. */
+            changes_roles?: boolean;
             /** @description Its content root. */
             content_root?: string | null;
-            /** @description Name of the newest replicated snapshot. */
+            /** @description Name of the newest replicated snapshot; null also while `shows_own_state`. */
             current_snapshot?: string | null;
             /** @description The replica: `POOL/VOL` at the destination, `PEER:POOL/VOL` at the source. */
             destination: string;
@@ -3709,6 +3715,8 @@ export interface components {
             schedule?: string | null;
             /** @description It had one, perhaps, and that was lost with the state database: the mirror was found in its pool. */
             schedule_lost?: boolean;
+            /** @description At a destination: a resync is pending and has brought nothing yet, so the volume shows its own state. In the answer to a break: it did. */
+            shows_own_state?: boolean;
             /** @description The original: `PEER:POOL/VOL` at the destination, `POOL/VOL` at the source. */
             source: string;
             /** @description In the answer to what puts it into a group: what its source follows itself, `PEER:POOL/VOL`. */

@@ -179,7 +179,7 @@ pub struct Mirror {
     /// The daemon of this site that drives it, where the site's state is in PostgreSQL; null where there is one daemon.
     #[serde(default)]
     pub owner: Option<String>,
-    /// Name of the newest replicated snapshot.
+    /// Name of the newest replicated snapshot; null also while `shows_own_state`.
     pub current_snapshot: Option<String>,
     /// Its content root.
     pub content_root: Option<String>,
@@ -199,6 +199,12 @@ pub struct Mirror {
     pub link: Option<MirrorLink>,
     /// The transfer under way, if any.
     pub transfer: Option<Transfer>,
+    /// At a destination: a resync is pending and has brought nothing yet, so the volume shows its own state. In the answer to a break: it did.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shows_own_state: bool,
+    /// At a destination: a change of roles has begun and is not over, as far as this site knows. The site of the source knows late.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub changes_roles: bool,
     /// At the source: that the destination was broken off and is independent; null if not.
     #[serde(default)]
     pub overtaken: Option<Overtaken>,

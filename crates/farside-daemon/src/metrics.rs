@@ -490,7 +490,7 @@ fn mirror(mirror: &Mirror, is_open: bool) {
         }
         // Unlike its state it does not change with each attempt. Without its pool nobody knows.
         if is_open {
-            let copied = f64::from(u8::from(mirror.current_snapshot.is_some()));
+            let copied = f64::from(u8::from(mirror.base_snapshot.is_some()));
             figure("farside_mirror_copied", "mirror", &mirror.name, copied);
         }
         // From the beginning on: a mirror that was never copied has this and no lag.

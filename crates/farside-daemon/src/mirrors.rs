@@ -383,7 +383,9 @@ impl Mirrors {
             .flat_map(|of_pool| of_pool.mirrors())
             .map(|mirror| mirror.status())
             .collect();
-        let without = one_moment::without(&statuses);
+        let overtaken: Vec<VolumeName> =
+            self.parts.source.overtaken().into_iter().map(|r| r.source).collect();
+        let without = one_moment::without(&statuses, &overtaken);
         for status in &statuses {
             let mut mirror = self.document(status, now);
             if let Some(without) = without.get(&mirror.id) {
@@ -440,6 +442,8 @@ impl Mirrors {
     /// A mirror as its destination lists it.
     pub(crate) fn document(&self, status: &MirrorStatus, now: Timestamp) -> api::Mirror {
         let current = status.current.as_ref();
+        // What a resync has not brought yet is not to be seen.
+        let shown = current.filter(|_| !status.shows_own_state);
         let monotonic = self.parts.clock.monotonic();
         let peer = self.peer_of(status);
         let stands = status.progress.as_ref().and_then(|progress| progress.stands_for(monotonic));
@@ -475,10 +479,12 @@ impl Mirrors {
             objective_seconds: status.objective().map(|objective| objective.as_secs_f64()),
             forecast_seconds: status.forecast.and_then(|f| f.lag).map(|lag| lag.as_secs_f64()),
             queue_position: status.queue_position.map(|position| position as u64),
-            current_snapshot: current.map(|c| c.name.clone()),
-            content_root: current.map(|c| c.content_root.to_string()),
+            current_snapshot: shown.map(|c| c.name.clone()),
+            content_root: shown.map(|c| c.content_root.to_string()),
             base_snapshot: current.map(|c| c.name.clone()),
             transfer: status.progress.as_ref().map(|progress| convert::transfer(progress, monotonic)),
+            shows_own_state: status.shows_own_state,
+            changes_roles: unfinished_swap::is_under_way(status),
             source_heard: status.source_heard.map(convert::source_heard),
             source_heard_at: status.source_heard_at.map(convert::time),
             source_overtaken: status
@@ -539,6 +545,8 @@ impl Mirrors {
             throttle: relationship.options.throttle.rate_at(self.parts.clock.now()).bytes_per_second(),
             link: Some(convert::link(&relationship.options)),
             transfer: None,
+            shows_own_state: false,
+            changes_roles: false,
             overtaken: None,
             source_heard: None,
             source_heard_at: None,
@@ -661,7 +669,7 @@ fn away(status: &MirrorStatus, peer: Option<&PeerStatus>) -> Option<String> {
     use farside_mirror::State;
     let Some(peer) = peer else {
         // That there is no session follows from it.
-        let says_nothing = (status.why.is_none() || status.session_why.is_some())
+        let says_nothing = (status.why.is_none() || status.session_why.is_some() || status.shows_own_state)
             && matches!(status.state, State::Mirrored | State::Queued);
         return says_nothing.then(|| {
             format!(
@@ -686,7 +694,23 @@ fn away(status: &MirrorStatus, peer: Option<&PeerStatus>) -> Option<String> {
             no_session(peer)
         ));
     }
+    if status.shows_own_state {
+        let then = own_state(status);
+        return Some(format!(
+            "{}. A resync is pending, and goes on when the session is back. {then}",
+            no_session(peer)
+        ));
+    }
     Some(format!("{}. The replica is unchanged, and is updated when the session is back", no_session(peer)))
+}
+
+/// What a volume shows that is to be resynced.
+fn own_state(status: &MirrorStatus) -> String {
+    let volume = &status.relationship.destination;
+    format!(
+        "Until it has ended {volume} shows its own state, as hosts here left it, read-only; farside mirror break {volume} gives it back \
+         to them like that"
+    )
 }
 
 /// Since when there is no session with a peer, and why.
@@ -716,6 +740,10 @@ fn interrupted(status: &MirrorStatus, peer: Option<&PeerStatus>) -> Option<Strin
     };
     let then = match status.why.as_deref().filter(|_| waits) {
         Some(waits) => format!("This volume {waits}; its replica {shows} until then"),
+        None if status.shows_own_state => format!(
+            "What has arrived is kept, and the resync goes on when the session is back. {}",
+            own_state(status)
+        ),
         None if status.is_for_swap => format!(
             "A swap waits for this transfer, which goes on when the session is back; farside mirror abort {} gives both up",
             status.relationship.destination

@@ -308,6 +308,8 @@ mod tests {
             forecast: None,
             queue_position: None,
             current: None,
+            shows_own_state: false,
+            went_on_from: None,
             progress: None,
             source_heard: None,
             source_heard_at: None,

@@ -356,6 +356,8 @@ pub(crate) struct BreakFacts<'a> {
     pub(crate) current: Option<(&'a str, f64)>,
     /// Retention lets that one go one day, so it keeps nothing for good.
     pub(crate) current_rotates: bool,
+    /// Instead of that it shows its own state: a resync is pending.
+    pub(crate) shows_own_state: bool,
     pub(crate) at: Option<BreakAt<'a>>,
     /// What becomes of a fence of the volume.
     pub(crate) fence: FenceAfter,
@@ -407,6 +409,11 @@ pub(crate) fn break_off(facts: &BreakFacts<'_>) -> Plan {
     });
     let holds = match (at, current) {
         (Some(at), _) => format!("{} of {source}", at.snapshot),
+        (None, _) if facts.shows_own_state => {
+            format!(
+                "its own state, as hosts here left it: the resync that is pending is given up, and nothing of {source} was brought"
+            )
+        }
         (None, Some((current, _))) => format!("{current} of {source}"),
         (None, None) if facts.fence == FenceAfter::Lifted => {
             format!(
@@ -424,7 +431,9 @@ pub(crate) fn break_off(facts: &BreakFacts<'_>) -> Plan {
     if let Some(why) = facts.hosts_refused {
         plan.would.push(format!("the break goes through, but hosts' writes to {volume} fail for now: {why}"));
     }
-    let is_given_up = at.is_none() && current.is_none() && facts.fence != FenceAfter::Lifted;
+    let shows_own_state = facts.shows_own_state;
+    let is_given_up =
+        at.is_none() && current.is_none() && !shows_own_state && facts.fence != FenceAfter::Lifted;
     plan.would.push(String::from(match is_given_up {
         true => "the first copy is given up: nothing is taken over, and the hosts at the source go on",
         false => {
@@ -458,6 +467,14 @@ pub(crate) fn break_off(facts: &BreakFacts<'_>) -> Plan {
             None,
             Some(*age),
         ),
+        None if shows_own_state => lose(
+            &mut plan,
+            format!(
+                "for the hosts here: what was written at {source} since both had the same; that site still has it, if it is alive"
+            ),
+            None,
+            None,
+        ),
         None if facts.fence == FenceAfter::Lifted => lose(
             &mut plan,
             format!(
@@ -477,6 +494,11 @@ pub(crate) fn break_off(facts: &BreakFacts<'_>) -> Plan {
     }
     // First: the figures are those of what comes after.
     plan.lost.splice(0..0, facts.lets_go.iter().map(|old| old_side_branch(volume, old)));
+    if let (Some(at), true) = (at, shows_own_state)
+        && at.newer_bytes != Some(0)
+    {
+        keep(&mut plan, rescue(volume), at.newer_bytes, Some(at.age_seconds.max(0.0)));
+    }
     if let (Some(at), Some((current, age))) = (at, current)
         && at.newer_bytes != Some(0)
     {

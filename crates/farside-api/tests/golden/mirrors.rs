@@ -26,6 +26,8 @@ fn mirror_status() {
             last_proven_at: None,
             schedule: Some("every 10s".into()),
             schedule_lost: false,
+            shows_own_state: false,
+            changes_roles: false,
             throttle: Some(4_000_000),
             link: Some(MirrorLink {
                 throttle: "4MB/s".into(),

@@ -435,7 +435,7 @@ async fn is_copied(context: &Context, volume: &VolumeName) -> Result<bool, Error
     let name = volume.to_string();
     let mirrors: Vec<Mirror> = context.client.get_with(&["mirrors"], &[("volume", &name)]).await?;
     Ok(mirrors.iter().any(|m| {
-        m.role == Role::Destination && m.current_snapshot.is_some() && m.state != MirrorState::BrokenOff
+        m.role == Role::Destination && m.base_snapshot.is_some() && m.state != MirrorState::BrokenOff
     }))
 }
 
@@ -580,7 +580,7 @@ fn listing(mirrors: &[Mirror]) -> String {
             name_of(&m.role),
             if m.role == Role::Destination { m.source.clone() } else { m.destination.clone() },
             state(m),
-            or_dash(m.lag_seconds, duration),
+            lag(m),
             or_dash(m.current_snapshot.clone(), |s| s),
             or_dash(m.schedule.clone(), |s| s),
             m.why.clone().unwrap_or_default(),
@@ -593,6 +593,11 @@ fn listing(mirrors: &[Mirror]) -> String {
 fn objective(seconds: f64, forecast: Option<f64>) -> String {
     let forecast = forecast.map(|lag| format!(" (data up to {} old is expected)", duration(lag)));
     duration(seconds) + &forecast.unwrap_or_default()
+}
+
+/// How old what it shows of its source is; of nothing of it there is no age.
+pub(super) fn lag(mirror: &Mirror) -> String {
+    or_dash(mirror.lag_seconds.filter(|_| !mirror.shows_own_state), duration)
 }
 
 /// The state, and how far the transfer is if one is under way.
@@ -635,7 +640,7 @@ fn status(m: &Mirror) -> String {
         ("state", state(m)),
         ("why", or_dash(m.why.clone(), |w| w)),
         ("source knows", or_dash(m.source_heard, |heard| source_heard(heard, m.source_heard_at.map(time)))),
-        ("lag", or_dash(m.lag_seconds, duration)),
+        ("lag", lag(m)),
         ("current snapshot", or_dash(m.current_snapshot.clone(), |s| s)),
         ("content root", or_dash(m.content_root.clone(), |r| r)),
         ("base snapshot", or_dash(m.base_snapshot.clone(), |s| s)),
@@ -761,6 +766,15 @@ mod tests {
         let said = answers::broken_off(&mirror("destination", json!({ "hosts_refused": refused })));
         assert!(!said.contains("is writable, as of") && said.contains(refused), "{said}");
         assert!(said.starts_with("q/v is broken off"), "{said}");
+    }
+
+    #[test]
+    fn what_a_resync_has_not_reached_is_given_back_as_it_was() {
+        let own = mirror("destination", json!({ "shows_own_state": true }));
+        let said = answers::broken_off(&own);
+        assert!(said.starts_with("q/v is writable, as hosts here left it: the resync"), "{said}");
+        assert!(!said.contains("as of"), "{said}");
+        assert_eq!(lag(&own), "-");
     }
 
     #[test]

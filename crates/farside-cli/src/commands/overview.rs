@@ -10,6 +10,7 @@ use farside_api::{ErrorBody, Mirror, MirrorState, Peer, PeerState, Pool, PoolSta
 use serde::Serialize;
 
 use super::context::Context;
+use super::mirror::group::split::{Split, splits};
 use crate::output::{one_line, print};
 use crate::progress;
 use crate::quantities::{duration, rate, size};
@@ -95,6 +96,8 @@ fn page(overview: &Overview, rates: Option<Rates>, lines: usize, columns: usize)
     page.extend(rates.map(|rates| format!("link     in {}, out {}", rate(rates.received), rate(rates.sent))));
     page.extend(site.reasons.iter().map(|reason| format!("!! {reason}")));
     page.extend(site.warnings.iter().map(|warning| format!("!  {warning}")));
+    let splits = splits(mirrors);
+    page.extend(splits.iter().map(|split| format!("!! {}", split.said())));
     page.extend(waits_for_peers(overview));
     if let Some(held_back) = &site.held_back {
         page.push(format!("   hosts come first: transfers use {} % of a processor", held_back.share_percent));
@@ -109,7 +112,7 @@ fn page(overview: &Overview, rates: Option<Rates>, lines: usize, columns: usize)
     if !(pools.is_empty() && peers.is_empty()) {
         page.push(String::new());
     }
-    let rows = mirror_rows(mirrors);
+    let rows = mirror_rows(mirrors, &splits);
     let name_width = rows.iter().map(|row| row.name.chars().count()).max().unwrap_or(0).clamp(4, NAME_MAX);
     if mirrors.is_empty() {
         page.push("no mirrors; make one with farside mirror create".into());
@@ -233,10 +236,24 @@ impl Row {
 }
 
 /// The most urgent first.
-fn mirror_rows(mirrors: &[Mirror]) -> Vec<Row> {
-    let mut rows: Vec<Row> = farside_api::awake(mirrors).into_iter().map(mirror_row).collect();
+fn mirror_rows(mirrors: &[Mirror], splits: &[Split]) -> Vec<Row> {
+    let row = |mirror: &Mirror| {
+        let row = mirror_row(mirror);
+        match splits.iter().find(|split| split.has(&row.name)) {
+            Some(split) => of_split(row, &split.group),
+            None => row,
+        }
+    };
+    let mut rows: Vec<Row> = farside_api::awake(mirrors).into_iter().map(row).collect();
     rows.sort_by(|a, b| b.urgency.total_cmp(&a.urgency).then_with(|| a.name.cmp(&b.name)));
     rows
+}
+
+/// However near each is: together they are of no use.
+fn of_split(row: Row, group: &str) -> Row {
+    let why = format!("group {group} is split");
+    let why = if row.why.is_empty() { why } else { format!("{why}; {}", row.why) };
+    Row { why, urgency: row.urgency.max(URGENT), ..row }
 }
 
 fn mirror_row(mirror: &Mirror) -> Row {
@@ -244,6 +261,7 @@ fn mirror_row(mirror: &Mirror) -> Row {
     let most = super::mirror::lag_at_most(mirror);
     let urgency = match (mirror.state, mirror.lag_seconds) {
         (MirrorState::BrokenOff, _) if mirror.role == Role::Source => URGENT + 1.0,
+        _ if mirror.shows_own_state => URGENT,
         (_, Some(lag)) => lag / most.max(0.001),
         // A replica that never was one, or an original, which knows nothing of its lag.
         (MirrorState::Uninitialized, None) if mirror.role == Role::Destination => URGENT,
@@ -254,7 +272,7 @@ fn mirror_row(mirror: &Mirror) -> Row {
     Row {
         name: mirror.name.clone(),
         state: super::mirror::state(mirror),
-        lag: mirror.lag_seconds.map_or_else(dash, duration),
+        lag: super::mirror::lag(mirror),
         most: if is_replica { duration(most) } else { dash() },
         rate: transfer.and_then(|t| t.rate_bytes_per_second).map_or_else(dash, rate),
         left: transfer.and_then(|t| t.eta_seconds).map_or_else(dash, duration),
@@ -279,6 +297,7 @@ fn cut(text: &str, columns: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use farside_api::SourceHeard;
     use serde_json::json;
 
     use super::*;
@@ -324,6 +343,35 @@ mod tests {
         let said = of(json!({ "free_bytes": 1 << 20, "may_take_bytes": 1 << 29 }));
         assert!(said.contains("1 volume; the file system of /srv/p.pool has"), "{said}");
         assert!(of(json!(null)).ends_with("1 volume"));
+    }
+
+    #[test]
+    fn a_group_that_is_split_stands_on_the_first_page() {
+        let of_shop = |name: &str, state, heard| Mirror {
+            group: Some("shop".into()),
+            state,
+            source_heard: heard,
+            ..mirror(name, Some(1.0), Some(30.0))
+        };
+        let turned = of_shop("q/a", MirrorState::BrokenOff, Some(SourceHeard::Follows));
+        let back = Mirror {
+            role: Role::Source,
+            source: "q/a".into(),
+            destination: "north:tank/v".into(),
+            ..mirror("q/a", None, None)
+        };
+        let mirrors =
+            vec![turned, back, of_shop("q/b", MirrorState::Mirrored, None), mirror("q/c", Some(9.0), None)];
+        let page = page(&overview(mirrors), None, usize::MAX, usize::MAX);
+        assert!(
+            page.iter().any(|line| line.starts_with("!! group shop is split: q/a is the original here")),
+            "{page:#?}"
+        );
+        let row = |name: &str| page.iter().find(|line| line.starts_with(name)).unwrap();
+        for name in ["q/a", "q/b"] {
+            assert!(row(name).ends_with("group shop is split"), "{page:#?}");
+        }
+        assert!(!row("q/c").contains("split"), "{page:#?}");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 mod adversity;
 mod breaks;
 mod directions;
+mod group_sides;
 mod groups;
 mod kills;
 mod outages;

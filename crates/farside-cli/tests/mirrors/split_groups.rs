@@ -19,8 +19,10 @@ fn a_group_that_is_half_swapped_is_told_of_and_not_tried_by_halves() {
         all.as_array().unwrap().iter().any(|m| m["source_heard"] == "follows")
     });
 
-    let split = "group shop is split: q/data is the original here, q/log is the replica of a:p/log; farside mirror swap --group shop goes on";
-    for command in ["mirror status", "mirror status q/log", "mirror status q/data --all"] {
+    // To which side it shall go is for a person to say: each way has its line.
+    let split = "group shop is split: q/data is the original here, q/log is the replica of a:p/log; to have all originals at this site: \
+                 farside mirror swap --group shop here; to have them at a: farside mirror swap p/data there";
+    for command in ["mirror status", "mirror status q/log", "mirror status q/data --all", "status"] {
         let said = b.ok(command);
         assert!(said.contains(split), "{command}: {said}");
     }
@@ -36,7 +38,7 @@ fn a_group_that_is_half_swapped_is_told_of_and_not_tried_by_halves() {
             said.contains("group shop is split") && said.contains("Nothing was made"),
             "{command}: {said}"
         );
-        assert!(said.contains("farside mirror swap --group shop goes on"), "{command}: {said}");
+        assert!(said.contains("farside mirror swap --group shop here"), "{command}: {said}");
     }
     assert_eq!(b.json("volume list").as_array().unwrap().len(), volumes.as_array().unwrap().len());
     // One replica may be tried by itself.

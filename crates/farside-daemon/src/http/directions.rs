@@ -8,7 +8,7 @@ use farside_api::{
     StartTransfer,
 };
 use farside_engine::{EngineError, VolumeName};
-use farside_mirror::{Comparing, MirrorError, Schedule};
+use farside_mirror::{Comparing, MirrorError, MirrorStatus, Schedule};
 use farside_peer::PeerId;
 use farside_store::Version;
 use farside_transfer::Phase;
@@ -51,7 +51,8 @@ async fn break_off(
     let name = name_of(pool, volume)?;
     let set_aside_at = set_aside_at(&site, request.set_aside_at)?;
     let mirror = awake(&site, &name).await?;
-    let before = site.mirrors.document(&mirror.status(), site.clock.now());
+    let status_before = mirror.status();
+    let before = site.mirrors.document(&status_before, site.clock.now());
     if planned.plan && before.state == MirrorState::BrokenOff {
         let refused = match site.mirrors.overtaken_why(&name).await {
             Some(why) => format!("{name} is {why}"),
@@ -122,6 +123,7 @@ async fn break_off(
             source: &before.source,
             current: before.current_snapshot.as_deref().zip(before.lag_seconds),
             current_rotates,
+            shows_own_state: before.shows_own_state,
             at,
             fence: site.mirrors.fence_after(&name),
             arrived_bytes: running.map(|progress| progress.done_bytes),
@@ -154,9 +156,18 @@ async fn break_off(
     // How old what hosts find here was at the break; from then on there is no lag.
     let lag_seconds = site.mirrors.age_seconds(&status, now);
     let kept_as = kept_as.map(|snapshot| format!("{name}@{snapshot}"));
+    // A resync that was faster has brought another version.
+    let shown = |status: &MirrorStatus| status.current.as_ref().map(|current| current.uuid);
+    let shows_own_state = before.shows_own_state && at.is_none() && shown(&status) == shown(&status_before);
     // It is broken off whatever is known of this.
     let hosts_refused = site.refuses_hosts(&name.pool).await.unwrap_or_default();
-    Ok(Outcome::Done(Mirror { lag_seconds, kept_as, hosts_refused, ..site.mirrors.document(&status, now) }))
+    Ok(Outcome::Done(Mirror {
+        lag_seconds,
+        kept_as,
+        shows_own_state,
+        hosts_refused,
+        ..site.mirrors.document(&status, now)
+    }))
 }
 
 /// Whether retention lets go one day what a replica shows, so that a break makes a side branch of it. What cannot be asked is not waited for by who takes over.

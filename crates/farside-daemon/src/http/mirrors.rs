@@ -460,7 +460,7 @@ async fn plan_first_copy(site: &Site, volume: &VolumeName) -> Result<Plan, ApiEr
         MirrorState::BrokenOff => {
             Some(format!("{volume} is broken off; farside mirror resync {volume} makes it a replica again"))
         }
-        _ if document.current_snapshot.is_some() => {
+        _ if document.base_snapshot.is_some() => {
             Some(format!("{volume} has its first copy; farside mirror update {volume} brings what is new"))
         }
         _ => None,
@@ -699,7 +699,7 @@ async fn delete(
         return Ok(Outcome::Plan(plans::delete_mirror(&DeleteFacts {
             volume: &name,
             source: &before.source,
-            has_copy: before.current_snapshot.is_some(),
+            has_copy: before.base_snapshot.is_some(),
             is_broken_off: broken_off,
             is_followed,
             is_overtaken_back,

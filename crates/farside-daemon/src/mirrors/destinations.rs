@@ -651,6 +651,8 @@ fn source(held: api::MirrorDestination) -> api::Mirror {
         throttle: None,
         link: None,
         transfer: None,
+        shows_own_state: false,
+        changes_roles: false,
         overtaken: held.overtaken,
         source_heard: None,
         source_heard_at: None,

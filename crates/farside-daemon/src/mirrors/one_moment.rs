@@ -1,41 +1,75 @@
 //! Groups whose volumes show different moments: after a role change or first copies, until their next update. Pure.
 //!
 //! The lag of each is of what it shows. What `break --group` takes over is older: the newest moment that all hold, if there is
-//! one.
+//! one. Of volumes that are all broken off, the point that each went on from counts.
 
 use std::collections::{BTreeMap, HashMap};
 
 use farside_api::Timestamp;
-use farside_mirror::{MirrorStatus, State};
+use farside_engine::VolumeName;
+use farside_mirror::{MirrorStatus, SourceHeard, State};
 use uuid::Uuid;
 
 use crate::convert;
 
-/// What is to be said of the members of such groups.
-pub(super) fn without(statuses: &[MirrorStatus]) -> HashMap<Uuid, String> {
+/// What is to be said of the members of such groups. `overtaken`: volumes here from which another site has taken over.
+pub(super) fn without(statuses: &[MirrorStatus], overtaken: &[VolumeName]) -> HashMap<Uuid, String> {
     let mut groups: BTreeMap<_, Vec<&MirrorStatus>> = BTreeMap::new();
     for status in statuses {
         let of = &status.relationship;
         if let Some(group) = &of.group {
-            groups.entry((group, of.peer, &of.destination.pool)).or_default().push(status);
+            groups.entry((group.as_str(), of.peer, &of.destination.pool)).or_default().push(status);
         }
     }
-    let said =
-        groups.into_iter().filter_map(|((group, ..), members)| Some((moments(&members)?, group, members)));
-    said.flat_map(|((oldest, newest), group, members)| {
+    groups.into_iter().flat_map(|((group, ..), members)| of_group(group, &members, overtaken)).collect()
+}
+
+fn of_group(group: &str, members: &[&MirrorStatus], overtaken: &[VolumeName]) -> Vec<(Uuid, String)> {
+    let each = |text: &dyn Fn(&MirrorStatus) -> String| -> Vec<(Uuid, String)> {
+        members.iter().map(|member| (member.relationship.id, text(member))).collect()
+    };
+    if let Some((oldest, newest)) = moments(members) {
         let (oldest, newest) = in_words(convert::time(oldest), convert::time(newest));
-        let of = move |member: &MirrorStatus| {
+        return each(&|member| {
             let volume = &member.relationship.destination;
-            let text = format!(
+            format!(
                 "the volumes of group {group} show different moments, from {oldest} to {newest}: farside mirror update \
                  {volume} brings them to one; until then farside mirror break --group {group} takes over an earlier one, if there is one \
                  that all of them hold"
-            );
-            (member.relationship.id, text)
-        };
-        members.into_iter().map(of).collect::<Vec<_>>()
-    })
-    .collect()
+            )
+        });
+    }
+    if let Some((oldest, newest)) = points(members, overtaken) {
+        let (oldest, newest) = in_words(convert::time(oldest), convert::time(newest));
+        return each(&|_| {
+            format!(
+                "the volumes of group {group} went on from different points, from {oldest} to {newest}, and may not fit together: farside \
+                 snapshot rollback --group {group} --at SNAP takes all of them to one that all have; what each holds now stays as a side \
+                 branch"
+            )
+        });
+    }
+    Vec::new()
+}
+
+/// The oldest and the newest point that the members of a group went on from, all of which are writable here, if these differ. Where all
+/// have changed their roles each has done so in its turn, while hosts rested; where one was overtaken that is said of it, and counts.
+fn points(
+    members: &[&MirrorStatus],
+    overtaken: &[VolumeName],
+) -> Option<(farside_platform::Timestamp, farside_platform::Timestamp)> {
+    let is_broken_off = |member: &&MirrorStatus| member.state == State::BrokenOff;
+    let is_original = |member: &&MirrorStatus| member.source_heard == Some(SourceHeard::Follows);
+    let is_overtaken = |member: &&MirrorStatus| overtaken.contains(&member.relationship.destination);
+    if !members.iter().all(is_broken_off)
+        || members.iter().all(is_original)
+        || members.iter().any(is_overtaken)
+    {
+        return None;
+    }
+    let from = || members.iter().filter_map(|member| member.went_on_from);
+    let (oldest, newest) = (from().min()?, from().max()?);
+    (oldest < newest).then_some((oldest, newest))
 }
 
 /// To the second, or as exactly as it takes to see that they differ.
@@ -53,7 +87,8 @@ fn moments(members: &[&MirrorStatus]) -> Option<(farside_platform::Timestamp, fa
     if members.iter().any(|member| matches!(member.state, State::Transferring | State::Initializing)) {
         return None;
     }
-    let follows = members.iter().filter(|member| member.state != State::BrokenOff);
+    // What a resync has not brought yet nobody shows.
+    let follows = members.iter().filter(|m| m.state != State::BrokenOff && !m.shows_own_state);
     let shown = || follows.clone().filter_map(|member| Some(member.current.as_ref()?.created_at));
     let (oldest, newest) = (shown().min()?, shown().max()?);
     (oldest < newest).then_some((oldest, newest))
@@ -89,6 +124,8 @@ mod tests {
             stopped: None,
             session_why: None,
             current: shows.map(published),
+            shows_own_state: false,
+            went_on_from: None,
             forecast: None,
             queue_position: None,
             progress: None,
@@ -110,7 +147,8 @@ mod tests {
         let shop = Some("shop");
         let a = || member(1, shop, State::Mirrored, Some(100));
         let b = |state, shows| member(2, shop, state, shows);
-        let said = without(&[a(), b(State::Mirrored, Some(107)), member(3, None, State::Mirrored, Some(5))]);
+        let said =
+            without(&[a(), b(State::Mirrored, Some(107)), member(3, None, State::Mirrored, Some(5))], &[]);
         assert_eq!(said.len(), 2);
         let why = &said[&Uuid::from_u128(1)];
         assert!(why.contains("from 1970-01-01T00:01:40Z to 1970-01-01T00:01:47Z"), "{why}");
@@ -124,7 +162,29 @@ mod tests {
             member(2, Some("other"), State::Mirrored, Some(90)),
         ];
         for other in nothing {
-            assert!(without(&[a(), other]).is_empty());
+            assert!(without(&[a(), other], &[]).is_empty());
         }
+    }
+
+    #[test]
+    fn volumes_that_went_on_from_different_points_say_so() {
+        let broken = |id, at: u64| MirrorStatus {
+            went_on_from: Some(Instant(at * 1_000_000_000)),
+            ..member(id, Some("shop"), State::BrokenOff, Some(at))
+        };
+        let original = |id, at| MirrorStatus { source_heard: Some(SourceHeard::Follows), ..broken(id, at) };
+        // Broken off as one, or changed their roles one after the other.
+        assert!(without(&[broken(1, 100), broken(2, 100)], &[]).is_empty());
+        assert!(without(&[original(1, 100), original(2, 107)], &[]).is_empty());
+        // One of them was rolled back alone, or had changed its role before the other was taken over.
+        for other in [broken(2, 107), original(2, 107)] {
+            let said = without(&[broken(1, 100), other], &[]);
+            assert_eq!(said.len(), 2);
+            let why = &said[&Uuid::from_u128(1)];
+            assert!(why.contains("went on from different points, from 1970-01-01T00:01:40Z"), "{why}");
+            assert!(why.contains("farside snapshot rollback --group shop --at SNAP"), "{why}");
+        }
+        let overtaken = ["q/v2".parse().unwrap()];
+        assert!(without(&[broken(1, 100), broken(2, 107)], &overtaken).is_empty());
     }
 }

@@ -19,6 +19,12 @@ pub(super) fn why(
     said(&status.relationship, status.is_swapping, peer.map(|peer| peer.record.name.as_str()), away)
 }
 
+/// Whether a change of roles has begun and may still come about: it is asked for here, or the other site has prepared this volume for it.
+pub(super) fn is_under_way(status: &MirrorStatus) -> bool {
+    let is_prepared = matches!(status.relationship.swap, Some(SwapMark::Prepared { .. }));
+    status.state != State::BrokenOff && (is_prepared || status.is_for_swap || status.is_swapping)
+}
+
 fn said(of: &Relationship, is_swapping: bool, peer: Option<&str>, away: Option<String>) -> Option<String> {
     let source = match peer {
         Some(peer) => format!("{peer}:{}", of.source),

@@ -231,6 +231,7 @@ fn a_break_shows_what_never_arrived_and_what_becomes_a_side_branch() {
         source: "a:p/db",
         current: Some(("s9", 12.5)),
         current_rotates: false,
+        shows_own_state: false,
         at: None,
         fence: FenceAfter::None,
         arrived_bytes: None,
@@ -280,6 +281,17 @@ fn a_break_shows_what_never_arrived_and_what_becomes_a_side_branch() {
     assert!(
         break_off(&BreakFacts { current: None, ..facts() }).lost[0].contains("nothing of it has arrived")
     );
+    // Before a resync has brought anything the volume is what hosts here made of it.
+    let own = || BreakFacts { current: None, shows_own_state: true, ..facts() };
+    let said = break_off(&own());
+    assert!(
+        said.would[0].contains("holds its own state, as hosts here left it: the resync"),
+        "{}",
+        shown(&said)
+    );
+    assert!(!shown(&said).contains("nothing is taken over") && said.kept_as.is_none(), "{}", shown(&said));
+    let at = BreakAt { snapshot: "monday", age_seconds: 3612.5, newer_bytes: Some(4096) };
+    assert!(break_off(&BreakFacts { at: Some(at), ..own() }).kept_as.unwrap().contains("p/db@rescue-TIME"));
     let old = [String::from("rescue-2026-11-01T08:00:00Z")];
     let pushed = break_off(&BreakFacts { lets_go: &old, ..facts() });
     assert!(
@@ -554,6 +566,7 @@ fn no_plan_promises_writes_that_a_fence_refuses() {
             source: "a:p/db",
             current: None,
             current_rotates: false,
+            shows_own_state: false,
             at: None,
             fence,
             arrived_bytes: None,

@@ -63,6 +63,8 @@ pub(super) struct Driver {
     /// See [`Found::forgotten_fence`](super::inspect::Found::forgotten_fence).
     pub(super) forgotten_fence: Option<Uuid>,
     pub(super) current: Option<Published>,
+    /// See [`Found::went_on_from`](super::inspect::Found::went_on_from).
+    went_on_from: Option<Timestamp>,
     pub(super) ticker: Ticker,
     /// Notifies the source of what it must know while this is broken off.
     pub(super) notice: Option<DivergenceNotice>,
@@ -76,6 +78,8 @@ pub(super) struct Driver {
     pub(super) was_ended_there: bool,
     /// What the volume followed until it was to follow this source, where that is not among it.
     pub(super) left: Vec<Place>,
+    /// While a resync is pending: the volume shows its own state until that has brought something.
+    pub(super) shows_own: bool,
     /// Before the resync the volume was no replica, or one that a person had broken off: if it gives way, hosts may write to it again.
     pub(super) was_writable: bool,
     /// A role change is being carried out by this process: its messages are not the divergence notice's.
@@ -165,6 +169,7 @@ impl Driver {
             is_set_back: false,
             forgotten_fence: None,
             current: None,
+            went_on_from: None,
             ticker,
             notice: None,
             told: None,
@@ -172,6 +177,8 @@ impl Driver {
             was_followed: false,
             was_ended_there: false,
             left: Vec::new(),
+            // Whether it has brought something is in the row as soon as it has.
+            shows_own: state.resync_pending,
             was_writable: false,
             is_swapping: false,
             is_outcome_unknown: false,
@@ -289,6 +296,7 @@ impl Driver {
                 // The pool knows of a resync that the database has forgotten: the volume shows what hosts made of it.
                 let pending = self.relationship.resync_pending || found.shows_own_writes;
                 self.state.resync_pending = pending && found.initialized && !found.broken_off;
+                self.shows_own = self.state.resync_pending && (self.shows_own || found.shows_own_writes);
                 if !found.broken_off && self.relationship.swap.is_none() {
                     // A deletion that began and did not come about: see `undo`.
                     self.relationship.broken_off_at = None;
@@ -300,6 +308,7 @@ impl Driver {
                     self.state.work = Work::Idle;
                 }
                 self.current = found.current;
+                self.went_on_from = found.went_on_from;
                 self.rescues = found.rescues.into_iter().map(|(uuid, _)| uuid).collect();
                 self.forgotten_fence = found.forgotten_fence;
                 if found.is_taken_over {
@@ -609,6 +618,8 @@ impl Driver {
             is_swapping: self.is_swapping,
             stopped: self.stopped.clone().filter(|_| self.state.work != Work::BrokenOff),
             current: self.current.clone(),
+            shows_own_state: self.shows_own_state(),
+            went_on_from: self.went_on_from.filter(|_| self.state.work == Work::BrokenOff),
             forecast: self.forecast(),
             queue_position: None,
             progress: None,

@@ -1,6 +1,7 @@
 //! What the pool says of a replica: the part of a mirror's state that survives everything.
 
 use farside_engine::{ChangedBytes, Engine, ReplicaRecord, SnapshotInfo, SnapshotOwner};
+use farside_platform::Timestamp;
 use uuid::Uuid;
 
 use super::status::Published;
@@ -22,6 +23,8 @@ pub(super) struct Found {
     /// so: the database was lost meanwhile. The relationship that was to end.
     pub(super) forgotten_fence: Option<Uuid>,
     pub(super) current: Option<Published>,
+    /// Of one that is broken off: when the point was so that hosts went on from.
+    pub(super) went_on_from: Option<Timestamp>,
     /// What the volume's earlier content became: side branches, and what the source left behind, which may lie below what came next.
     pub(super) rescues: Vec<(Uuid, String)>,
 }
@@ -86,6 +89,15 @@ pub(super) fn inspect(engine: &dyn Engine, relationship: &Relationship) -> Resul
             content_root: engine.content_root(volume, newest.uuid)?,
         }),
     };
+    // One that was rolled back below its base went on from what lies below that; what was taken since is newer.
+    let went_on_from = match snapshots.iter().rev().find(|s| is_base(s)) {
+        _ if !broken_off => None,
+        Some(base) => Some(base.created_at),
+        None => {
+            let base = all.iter().filter(|s| is_base(s)).map(|s| s.created_at).max();
+            base.and_then(|base| snapshots.iter().rev().map(|s| s.created_at).find(|at| *at <= base))
+        }
+    };
     // One that is on the main line was brought, as any named snapshot of the source; unless there is no other place, or it is
     // what the source left behind here: what comes next lies upon that.
     let is_one_line = engine.branches(&volume.pool).is_none();
@@ -94,8 +106,16 @@ pub(super) fn inspect(engine: &dyn Engine, relationship: &Relationship) -> Resul
         .filter(|s| is_aside(s) || rescues::is_of_source(&s.name))
         .map(|s| (s.uuid, s.name.clone()))
         .collect();
-    let found =
-        Found { initialized, broken_off, is_taken_over, shows_own_writes, forgotten_fence, current, rescues };
+    let found = Found {
+        initialized,
+        broken_off,
+        is_taken_over,
+        shows_own_writes,
+        forgotten_fence,
+        current,
+        went_on_from,
+        rescues,
+    };
     Ok(Inspected::Found(Box::new(found)))
 }
 

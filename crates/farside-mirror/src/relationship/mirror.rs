@@ -96,6 +96,8 @@ impl Mirror {
             state: State::Uninitialized,
             why: None,
             current: None,
+            shows_own_state: false,
+            went_on_from: None,
             forecast: None,
             queue_position: None,
             progress: None,

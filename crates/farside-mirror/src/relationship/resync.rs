@@ -85,6 +85,7 @@ impl Driver {
                 return Err(error);
             }
             self.relationship = pending;
+            self.shows_own = true;
             self.left = replaces.map(|replaced| replaced.left).unwrap_or_default();
             self.probe().await;
             self.check_probed()?;
@@ -113,6 +114,8 @@ impl Driver {
             let keep = move || Ok::<_, MirrorError>(keep(&*engine, &of, base, id));
             self.held_as = blocking(keep).await?.map(|holder| holder.snapshot.name);
             self.relationship = pending;
+            // A replica that shows a version of its source goes on doing so.
+            self.shows_own &= self.state.resync_pending;
         }
         self.was_writable = was_writable;
         let (next, action) = self.state.step(Event::AskResync)?;

@@ -70,6 +70,10 @@ pub struct MirrorStatus {
     pub stopped: Option<Stopped>,
     /// The version it shows; also the base of the next update.
     pub current: Option<Published>,
+    /// A resync that is pending has brought nothing: instead of that version the volume shows what hosts here made of it, read-only.
+    pub shows_own_state: bool,
+    /// When the point was so that hosts here went on from; none if it is not broken off, or that is not known.
+    pub went_on_from: Option<Timestamp>,
     /// What will come of its objective; none if it has none, or nothing is known yet.
     pub forecast: Option<Forecast>,
     /// Its place among those that wait for their turn, the next is 1; none if it does not.

@@ -550,10 +550,16 @@ async fn a_resync_that_fails_is_tried_again_and_can_be_taken_back() {
         }
         assert!(!world.a.is_writable(&world.pair.a));
         world.a.check(&world.pair.a);
+        until("it is said what it shows", || {
+            let status = world.reverse().status();
+            let why = status.why.unwrap_or_default();
+            status.shows_own_state && why.contains("shows its own state, as hosts here left it")
+        })
+        .await;
         if seed % 4 < 2 {
             // Taken back: nothing is lost.
             world.reverse().break_off(None).await.unwrap();
-            assert!(world.a.is_writable(&world.pair.a));
+            assert!(world.a.is_writable(&world.pair.a) && !world.reverse().status().shows_own_state);
             world.a.check(&world.pair.a);
         }
         world.pair.network.heal("a", "b");
@@ -565,6 +571,7 @@ async fn a_resync_that_fails_is_tried_again_and_can_be_taken_back() {
         };
         assert_ok(&report);
         assert_eq!(report.kind, TransferKind::Resync);
+        assert!(!world.reverse().status().shows_own_state);
         world.a.live = world.b.live.clone();
         world.a.check(&world.pair.a);
         assert!(world.a.keeps(&world.pair.a, &own));

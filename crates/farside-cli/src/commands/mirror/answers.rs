@@ -92,6 +92,11 @@ pub(super) fn broken_off(mirror: &Mirror) -> String {
     };
     let refused = refused.map(|why| format!("but hosts' writes to {name} fail for now: {why}\n"));
     let refused = refused.unwrap_or_default();
+    if mirror.shows_own_state {
+        return format!(
+            "{name} is {is}, as hosts here left it: the resync that was pending is given up, and nothing of {source} was brought\n{refused}"
+        );
+    }
     if mirror.current_snapshot.is_none() {
         return format!(
             "{name} is {is}, and EMPTY: no copy of {source} had arrived whole. To begin again: farside mirror delete {name}, then \

@@ -195,6 +195,13 @@ fn late(mirror: &Mirror, most: Option<f64>) -> Result<f64, String> {
         let behind = mirror.lag_seconds.map(|lag| format!("is {} behind, and ", duration(lag)));
         return Err(format!("{}gets nothing any more: {why}", behind.unwrap_or_default()));
     }
+    // What it shows is of no moment of its source.
+    if mirror.shows_own_state {
+        return Err(format!(
+            "is to be resynced first: it shows its own state, and nothing that {} has had since{because}",
+            mirror.source
+        ));
+    }
     // Near by chance, if at all: nothing asks for the next update.
     if mirror.schedule_lost {
         return Err(format!(
@@ -284,6 +291,9 @@ mod tests {
             assert!(said.contains(word), "{said}");
         }
         assert!(check(&[mirror("q/a", json!({ "lag_seconds": null }))]).is_err());
+        let own = mirror("q/a", json!({ "state": "queued", "shows_own_state": true, "why": "no session" }));
+        let said = check(&[own]).unwrap_err();
+        assert!(said.contains("q/a is to be resynced first") && said.ends_with("(no session)"), "{said}");
         let lost = mirror("q/a", json!({ "schedule": null, "schedule_lost": true }));
         assert!(check(&[lost]).unwrap_err().contains("knew whether it had a schedule"));
         assert_eq!(check(&[]).unwrap_err(), "nothing here is mirrored");

@@ -7,12 +7,15 @@ pub(super) mod break_off;
 pub(super) mod drill;
 mod forgotten;
 mod members;
+mod own_state;
 pub(super) mod resync;
 pub(crate) mod rollback;
 mod set_aside;
 mod since;
-pub(super) mod split;
+mod since_swap;
+pub(crate) mod split;
 pub(super) mod swap;
+mod under_way;
 mod whereabouts;
 
 pub(super) use members::one_of;

@@ -3,6 +3,7 @@
 use super::Driver;
 use crate::error::MirrorError;
 use crate::limits::WAITERS_MAX;
+use crate::state::Work;
 use crate::store::SwapMark;
 
 /// How the reason of an earlier attempt begins.
@@ -44,6 +45,23 @@ impl Driver {
              notified, at this site: farside mirror resync {volume}. To make {volume} writable at once, at this site: \
              farside mirror break {volume}"
         ))
+    }
+
+    /// A resync was asked for, and the volume shows what hosts here made of it until that has brought something.
+    pub(super) fn shows_own_state(&self) -> bool {
+        self.shows_own && self.state.resync_pending && self.state.work != Work::BrokenOff
+    }
+
+    /// What a volume shows that is to be resynced.
+    fn own_state_why(&self) -> Option<String> {
+        let volume = &self.relationship.destination;
+        self.shows_own_state().then(|| {
+            format!(
+                "a resync is pending: until it has brought the version of {}, {volume} shows its own state, as hosts here left it, \
+                 read-only; farside mirror break {volume} gives it back to them like that",
+                self.source_name()
+            )
+        })
     }
 
     /// What a volume is waiting for that was made read-only for a role change, when nothing here remembers it.
@@ -94,7 +112,9 @@ impl Driver {
             .or_else(|| self.forgotten_why())
             .or_else(|| self.went_back.as_ref().map(|(_, why)| why.clone()))
             .or_else(|| self.schedule_why());
-        let more = [self.objective_why(), self.untold_why(), self.upstream_why()].into_iter().flatten();
+        let more = [self.own_state_why(), self.objective_why(), self.untold_why(), self.upstream_why()]
+            .into_iter()
+            .flatten();
         why.into_iter().chain(more).reduce(|all, more| format!("{all}; {more}"))
     }
 }

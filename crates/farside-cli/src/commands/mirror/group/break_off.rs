@@ -7,8 +7,10 @@ use serde::Serialize;
 use super::members::{
     Group, Line, Member, Step, consent, decided, gone_since, instant_of, known, members, mirrors_of,
 };
+use super::own_state;
 use super::set_aside::{kept, moment_of};
 use super::since::{self, Since};
+use super::since_swap::{self, Whole};
 use crate::arguments::destructive::Destructive;
 use crate::commands::context::Context;
 use crate::confirm::{DestructiveRequest, Impact, carry_out};
@@ -32,7 +34,11 @@ pub(crate) async fn break_off(
     destructive: Destructive,
 ) -> Result<(), ErrorBody> {
     let of_group = members(context, group).await?.replicas(group)?;
-    let Group { members, .. } = &of_group;
+    let Group { members, originals, .. } = &of_group;
+    // As hosts here left them they are newer than any moment that their sources have.
+    if at.is_none() && !own_state::pending(members).is_empty() {
+        return own_state::give_back(context, group, &of_group, destructive).await;
+    }
     // What was broken off already decides.
     let before = decided(members).map_err(|why| {
         ErrorBody::new(farside_api::ErrorCode::Refused, format!("group {group}: {why}. Nothing was changed"))
@@ -57,6 +63,12 @@ pub(crate) async fn break_off(
     if let Some(refused) = since::refused(group, instant.created_at, &earlier, &others) {
         return Err(refused);
     }
+    // Nor do those that are in use here already fit by themselves.
+    let turned = since_swap::look(context, originals, instant.created_at).await?;
+    let whole = whole(group, &of_group, before);
+    if let Some(refused) = since_swap::refused(group, instant.created_at, &turned, &others, whole.as_ref()) {
+        return Err(refused);
+    }
     let note = since::note(instant.created_at, &earlier) + &of_group.note(group);
     let changed: Vec<String> = earlier
         .iter()
@@ -72,7 +84,7 @@ pub(crate) async fn break_off(
     let headline = format!(
         "group {group}: {} to break off, {}\n{note}",
         mirrors_of(left.len()),
-        as_of(&moment, left.len(), changed.is_empty() && of_group.originals.is_empty()),
+        as_of(&moment, left.len(), changed.is_empty()),
     );
     context.aside(&note);
     let command = format!("farside mirror break --group {group} ");
@@ -111,7 +123,8 @@ pub(crate) async fn break_off(
         let names: Vec<&str> = members.iter().map(|m| m.mirror.name.as_str()).collect();
         let stays = |name: &&str| !done.changed_since.iter().any(|changed| changed == *name);
         let still: Vec<&str> = names.iter().copied().filter(stays).collect();
-        let is_whole = done.changed_since.is_empty() && of_group.originals.is_empty();
+        // The originals have been found as they were then.
+        let is_whole = done.changed_since.is_empty() && (originals.is_empty() || !left.is_empty());
         let refused: String = done
             .mirrors
             .iter()
@@ -122,6 +135,13 @@ pub(crate) async fn break_off(
         writable(&names, &still, &time(done.created_at), is_whole) + &refused + &kept + &gone + &note
     });
     Ok(())
+}
+
+/// The newest moment that all of the group have, also the originals, and what of them is to be broken off at it.
+fn whole(group: &str, of_group: &Group, before: Option<Timestamp>) -> Option<Whole> {
+    let all: Vec<Member> = of_group.members.iter().chain(&of_group.originals).cloned().collect();
+    let instant = instant_of(group, &all, None, before, Line::Main).ok()?;
+    Whole::of(&instant, &all, |member| !member.is_broken_off())
 }
 
 /// Which volumes hosts may write to, and which of them are as of the moment. `is_whole`: these are all of the group.

@@ -22,7 +22,9 @@ pub(crate) async fn run(context: &Context, arguments: DrillArguments) -> Result<
     let Some(command) = arguments.run.clone() else {
         let (drills, of_group) = clones(context, &group, &arguments).await?;
         of_group.note_aside(context, &group);
-        context.show(&drills, |drills| made(drills) + &of_group.note(&group));
+        let own = of_own_state(&of_group, &drills);
+        context.aside(&own);
+        context.show(&drills, |drills| made(drills) + &own + &of_group.note(&group));
         return Ok(());
     };
     // From here on a signal must not end this process before the clones are deleted.
@@ -30,6 +32,8 @@ pub(crate) async fn run(context: &Context, arguments: DrillArguments) -> Result<
     let asked = Instant::now();
     let (mut drills, of_group) = clones(context, &group, &arguments).await?;
     of_group.note_aside(context, &group);
+    let own = of_own_state(&of_group, &drills);
+    context.aside(&own);
     let began = Instant::now();
     let held: Vec<Held> = drills.iter().map(Held::of).collect::<Result<_, _>>()?;
     let renewals: Vec<_> = held
@@ -69,7 +73,8 @@ pub(crate) async fn run(context: &Context, arguments: DrillArguments) -> Result<
             duration(took.1.as_secs_f64()),
             volumes_of(drills.len()),
             drills.iter().filter(|d| d.run.as_ref().is_some_and(|run| run.deleted)).count(),
-        ) + &of_group.note(&group)
+        ) + &own
+            + &of_group.note(&group)
     });
     let of_command = why.map(|why| ErrorBody::new(ErrorCode::Failed, why));
     match of_command.into_iter().chain(failures).reduce(|all, more| {
@@ -129,8 +134,8 @@ fn refused(split: &Split) -> ErrorBody {
         split.places()
     );
     ErrorBody::new(ErrorCode::Refused, message).hint(format!(
-        "farside mirror swap --group {group} goes on, then this at the site of the replicas; farside mirror drill POOL/VOL tries one \
-         replica by itself"
+        "{}; then this at the site of the replicas. farside mirror drill POOL/VOL tries one replica by itself",
+        split.ways_out()
     ))
 }
 
@@ -164,6 +169,22 @@ async fn delete(context: &Context, drill: &Drill, is_held: bool) {
     if !matches!(deleted.await, Ok(true)) {
         eprintln!("farside: the clone {0} stays: farside volume delete {0}", drill.name);
     }
+}
+
+/// That the clones are of what hosts here left, as far as a resync is pending: a line; nothing if none is.
+fn of_own_state(of_group: &Group, drills: &[Drill]) -> String {
+    let own: Vec<&Member> = of_group.members.iter().filter(|m| m.shows_own_state()).collect();
+    let Some(first) = own.first() else { return String::new() };
+    let names: Vec<&str> = own.iter().map(|m| m.mirror.name.as_str()).collect();
+    let point = drills.iter().find(|drill| drill.replica == first.mirror.name);
+    let point = point.map_or_else(String::new, |drill| format!(", {}", drill.snapshot));
+    let (site, _) = first.mirror.source.split_once(':').unwrap_or(("the source", ""));
+    format!(
+        "a resync is pending of {0}: what is tried of {1} is a point of the line that hosts here went on with{point}, and not what {site} \
+         has now. farside mirror break --group would give {1} back as hosts here left {1}, which may be newer\n",
+        names.join(", "),
+        if names.len() == 1 { "it" } else { "them" },
+    )
 }
 
 fn made(drills: &[Drill]) -> String {

@@ -18,6 +18,7 @@ use crate::confirm::{ask, describe, is_interactive, refuse_loss};
 use crate::output::{json, print};
 
 /// A mirror of the group, and the snapshots of its replica.
+#[derive(Clone)]
 pub(super) struct Member {
     pub(super) mirror: Mirror,
     snapshots: Vec<Snapshot>,
@@ -45,6 +46,22 @@ impl Member {
 
     pub(super) fn is_broken_off(&self) -> bool {
         self.mirror.state == MirrorState::BrokenOff
+    }
+
+    /// A resync of it is pending, and has brought nothing.
+    pub(super) fn shows_own_state(&self) -> bool {
+        self.mirror.shows_own_state
+    }
+
+    /// It is no original of the group here (any more), whatever it was when it was asked.
+    pub(super) fn is_none_any_more(&self) -> bool {
+        !self.is_broken_off() || self.is_overtaken
+    }
+
+    /// Its newest snapshot of what hosts see that is of this moment or older.
+    pub(super) fn newest_by(&self, at: Timestamp) -> Option<&str> {
+        let older = self.snapshots.iter().filter(|s| s.on_main_line && s.created_at <= at);
+        older.max_by_key(|s| s.created_at).map(|s| s.name.as_str())
     }
 
     /// Its volume is the original of its former source, which follows it: what is in the group is the way back.
@@ -159,8 +176,8 @@ pub(super) struct Group {
     pub(super) members: Vec<Member>,
     /// Volumes that are in it and hold nothing yet: there is nothing of them to be used.
     pub(super) left_out: Vec<String>,
-    /// Volumes that are the originals here: only the way back is in the group.
-    pub(super) originals: Vec<String>,
+    /// Those whose volumes are the originals here: only the way back is in the group.
+    pub(super) originals: Vec<Member>,
     /// A part of it has changed roles.
     pub(super) split: Option<Split>,
 }
@@ -193,7 +210,7 @@ impl Group {
             return Err(swapped(group, &originals));
         }
         self.members = replicas;
-        self.originals = originals.into_iter().map(|m| m.mirror.name).collect();
+        self.originals = originals;
         Ok(self)
     }
 
@@ -201,8 +218,9 @@ impl Group {
     pub(super) fn note(&self, group: &str) -> String {
         let line =
             |name: &String| format!("{name} is in group {group} and holds nothing yet: it is left out\n");
-        let original =
-            |name: &String| format!("{name} is the original here already (swapped): it is left as it is\n");
+        let original = |member: &Member| {
+            format!("{} is the original here already (swapped): it is left as it is\n", member.mirror.name)
+        };
         self.left_out.iter().map(line).chain(self.originals.iter().map(original)).collect()
     }
 
@@ -394,7 +412,7 @@ fn lacking(members: &[Member], named: Option<&str>, decided: Option<Timestamp>, 
 }
 
 /// What can be had instead: the newest moments that all have, by what to type.
-fn instead(group: &str, members: &[Member], decided: Option<Timestamp>, line: Line) -> String {
+pub(super) fn instead(group: &str, members: &[Member], decided: Option<Timestamp>, line: Line) -> String {
     let common = newest_common(members, line);
     if common.is_empty() {
         return "an update brings all mirrors of a group to one moment, while their sources are there: farside mirror update POOL/VOL; \

@@ -10,8 +10,8 @@ use farside_api::{
 };
 use serde::Serialize;
 
-use super::members::{Member, Step, consent, members, refuse_losses, volumes_of};
-use super::split::overtaken;
+use super::members::{Group, Member, Step, consent, members, refuse_losses, volumes_of};
+use super::split::{Split, overtaken};
 use super::{forgotten, whereabouts};
 use crate::arguments::destructive::Destructive;
 use crate::commands::context::Context;
@@ -54,8 +54,12 @@ pub(crate) async fn resync(
     for member in &again {
         steps.push(Step { path: member.path("resync")?.to_vec(), body: Some(request.clone()) });
     }
+    let then = match all.iter().any(Member::is_valid_original) {
+        true => "the group stays split: no update brings it to one moment before all are on one side",
+        false => "then one update brings the group to one moment",
+    };
     let headline = format!(
-        "group {group}: {} of {} {} again; then one update brings the group to one moment\n{}{note}",
+        "group {group}: {} of {} {} again; {then}\n{}{note}",
         again.len(),
         volumes_of(all.len()),
         if again.len() == 1 { "follows" } else { "follow" },
@@ -76,9 +80,11 @@ pub(crate) async fn resync(
         said.lines().for_each(|line| eprintln!("farside: {line}"));
         return Err(not_all(group, again.len(), &failed));
     }
-    let originals = all.iter().any(Member::is_valid_original);
+    // What follows is that by now, and shows a version of its source.
+    let now = members(context, group).await?;
+    let originals = now.members.iter().any(Member::is_valid_original);
     let common = match originals {
-        true => Err(ErrorBody::new(ErrorCode::Refused, half_turned(all))),
+        true => Err(ErrorBody::new(ErrorCode::Refused, String::new())),
         false => to_one_moment(context, &again, request.timeout_seconds).await,
     };
     let names: Vec<&str> = all.iter().map(|m| m.mirror.name.as_str()).collect();
@@ -88,6 +94,8 @@ pub(crate) async fn resync(
             names.join(", "),
             if names.len() == 1 { "shows" } else { "show" }
         ),
+        // No update brings an original and a replica to one moment.
+        Err(_) if originals => half_turned(group, &now),
         Err(why) => format!(
             "the group shows no moment in common since then: {}. farside mirror update --group {group} brings it to one\n",
             why.message
@@ -162,10 +170,13 @@ fn left_as_they_are(all: &[Member]) -> String {
         .collect()
 }
 
-/// Why a group of which a part has changed roles shows no moment in common.
-fn half_turned(all: &[Member]) -> String {
-    let back = whereabouts::back(all).map(|back| format!(" (to have them all here again, {back})"));
-    format!("{}{}", whereabouts::of(all).join("; "), back.unwrap_or_default())
+/// That a group of which a part has changed roles shows no moment in common, and what brings it to one side.
+fn half_turned(group: &str, now: &Group) -> String {
+    let is = now
+        .split
+        .as_ref()
+        .map_or_else(|| format!("group {group}: {}", whereabouts::of(&now.members).join("; ")), Split::said);
+    format!("{is}. Once all are on one side, an update brings their replicas to one moment\n")
 }
 
 fn nothing_to_do(context: &Context, group: &str, all: &[Member], forgotten: &str) -> Result<(), ErrorBody> {
@@ -286,8 +297,9 @@ mod tests {
         let said = left_as_they_are(&all);
         assert!(said.contains("q/a is the original here (swapped)"), "{said}");
         assert!(said.contains("q/b follows a:p/v already") && !said.contains("q/c"), "{said}");
-        let half = half_turned(&all);
-        assert!(half.contains("at a: farside mirror swap p/v"), "{half}");
+        let now = Group { members: all.into(), left_out: Vec::new(), originals: Vec::new(), split: None };
+        let half = half_turned("shop", &now);
+        assert!(half.contains("q/b is the replica of a:p/v") && !half.contains("update --group"), "{half}");
         // Whoever was taken over since is to follow again.
         assert_eq!(left_as_they_are(&[overtaken(original("q/a"))]), "");
     }

@@ -28,20 +28,24 @@ pub(super) async fn since_break<'a>(
 ) -> Result<Vec<Earlier<'a>>, ErrorBody> {
     let mut earlier = Vec::new();
     for member in members.iter().filter(|m| m.is_broken_off()) {
-        let (pool, volume) = member.split()?;
         let Some(shown) = member.mirror.current_snapshot.as_deref() else { continue };
-        let path = ["volumes", pool, volume, "snapshots", shown, "rollback"];
-        let body = None::<&StartRollback>;
-        let plan: Result<Plan, ErrorBody> =
-            context.client.request(Method::POST, &path, &[("plan", "true")], body).await;
-        let since = match plan {
-            Ok(plan) => of_plan(&plan),
-            Err(error) if error.code == ErrorCode::DaemonUnreachable => return Err(error),
-            Err(_) => Since::Unknown,
-        };
-        earlier.push((member.mirror.name.as_str(), shown, since));
+        earlier.push((member.mirror.name.as_str(), shown, since(context, member, shown).await?));
     }
     Ok(earlier)
+}
+
+/// What the volume of a member holds that a snapshot of it does not have.
+pub(super) async fn since(context: &Context, member: &Member, snapshot: &str) -> Result<Since, ErrorBody> {
+    let (pool, volume) = member.split()?;
+    let path = ["volumes", pool, volume, "snapshots", snapshot, "rollback"];
+    let body = None::<&StartRollback>;
+    let plan: Result<Plan, ErrorBody> =
+        context.client.request(Method::POST, &path, &[("plan", "true")], body).await;
+    match plan {
+        Ok(plan) => Ok(of_plan(&plan)),
+        Err(error) if error.code == ErrorCode::DaemonUnreachable => Err(error),
+        Err(_) => Ok(Since::Unknown),
+    }
 }
 
 fn of_plan(plan: &Plan) -> Since {

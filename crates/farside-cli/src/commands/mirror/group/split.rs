@@ -7,35 +7,89 @@ use farside_api::{Mirror, MirrorState, Role, SourceHeard};
 pub(crate) struct Split {
     pub(crate) group: String,
     /// Volumes that are the originals here.
-    originals: Vec<String>,
-    /// Volumes here that are replicas, and of what.
-    replicas: Vec<(String, String)>,
+    originals: Vec<Original>,
+    /// Volumes here that are replicas, or are about to be none.
+    replicas: Vec<Replica>,
+}
+
+/// A volume of it that is the original here.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Original {
+    pub(super) name: String,
+    /// What follows it, `PEER:POOL/VOL`.
+    pub(super) follower: String,
+    /// That fetches an update at this moment, for whatever reason.
+    pub(super) is_fetched: bool,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Replica {
+    name: String,
+    source: String,
+    changes_roles: bool,
 }
 
 impl Split {
     /// Whether a volume here is of it.
     pub(crate) fn has(&self, name: &str) -> bool {
-        self.originals.iter().chain(self.replicas.iter().map(|(name, _)| name)).any(|one| one == name)
+        self.originals.iter().any(|one| one.name == name) || self.replicas.iter().any(|one| one.name == name)
+    }
+
+    pub(super) fn originals(&self) -> &[Original] {
+        &self.originals
     }
 
     /// What is where.
     pub(super) fn places(&self) -> String {
-        let originals = self.originals.iter().map(|name| format!("{name} is the original here"));
+        let originals = self.originals.iter().map(|one| format!("{} is the original here", one.name));
         let replicas =
-            self.replicas.iter().map(|(name, source)| format!("{name} is the replica of {source}"));
+            self.replicas.iter().map(|Replica { name, source, changes_roles }| match changes_roles {
+                true => format!("{name} changes roles with {source} at this moment"),
+                false => format!("{name} is the replica of {source}"),
+            });
         originals.chain(replicas).collect::<Vec<_>>().join(", ")
+    }
+
+    /// What to type for one side or the other: which of them was meant is not known here.
+    pub(super) fn ways_out(&self) -> String {
+        let group = &self.group;
+        if self.replicas.iter().any(|one| one.changes_roles) {
+            return String::from("a change of roles is under way: wait for its end");
+        }
+        let here = format!("to have all originals at this site: farside mirror swap --group {group} here");
+        let parts: Vec<(&str, &str)> =
+            self.originals.iter().filter_map(|one| one.follower.split_once(':')).collect();
+        let Some((site, _)) = parts.first() else { return here };
+        let lines: Vec<String> =
+            parts.iter().map(|(_, volume)| format!("farside mirror swap {volume}")).collect();
+        format!("{here}; to have them at {site}: {} there", lines.join(" and "))
     }
 
     /// That it is so, and what to type.
     pub(crate) fn said(&self) -> String {
-        let group = &self.group;
-        format!("group {group} is split: {}; farside mirror swap --group {group} goes on", self.places())
+        let fetched: String = self
+            .originals
+            .iter()
+            .filter(|one| one.is_fetched)
+            .map(|Original { name, follower, .. }| {
+                format!(
+                    "; {follower} fetches an update of {name} now: if that is for a change of roles which was asked for there, wait for \
+                     its end"
+                )
+            })
+            .collect();
+        format!("group {} is split: {}; {}{fetched}", self.group, self.places(), self.ways_out())
     }
 }
 
 /// The groups that are split, as far as is known here: of a volume that is an original here, the way back is in the group still.
 pub(crate) fn splits(mirrors: &[Mirror]) -> Vec<Split> {
     let is_overtaken = |name: &str| mirrors.iter().filter_map(overtaken).any(|m| m.name == name);
+    let is_fetched = |original: &Mirror| {
+        let is_of_it = |m: &&Mirror| m.role == Role::Source && m.destination == original.source;
+        let is_busy = |m: &Mirror| matches!(m.state, MirrorState::Transferring | MirrorState::Initializing);
+        mirrors.iter().filter(is_of_it).any(|m| m.name == original.name && is_busy(m))
+    };
     let mut found: Vec<Split> = Vec::new();
     for mirror in mirrors.iter().filter(|m| m.role == Role::Destination) {
         let Some(group) = &mirror.group else { continue };
@@ -43,15 +97,20 @@ pub(crate) fn splits(mirrors: &[Mirror]) -> Vec<Split> {
             found.push(Split { group: group.clone(), originals: Vec::new(), replicas: Vec::new() });
             found.len() - 1
         });
+        let name = mirror.name.clone();
         match mirror.state {
             // A first copy is nothing that hosts ever had.
             MirrorState::Uninitialized | MirrorState::Initializing => {}
             MirrorState::BrokenOff => {
                 if mirror.source_heard == Some(SourceHeard::Follows) && !is_overtaken(&mirror.name) {
-                    found[at].originals.push(mirror.name.clone());
+                    let (follower, is_fetched) = (mirror.source.clone(), is_fetched(mirror));
+                    found[at].originals.push(Original { name, follower, is_fetched });
                 }
             }
-            _ => found[at].replicas.push((mirror.name.clone(), mirror.source.clone())),
+            _ => {
+                let (source, changes_roles) = (mirror.source.clone(), mirror.changes_roles);
+                found[at].replicas.push(Replica { name, source, changes_roles });
+            }
         }
     }
     found.retain(|split| !split.originals.is_empty() && !split.replicas.is_empty());
@@ -90,7 +149,8 @@ mod tests {
         let found = splits(&[a.clone(), b.clone()]);
         assert_eq!(
             found[0].said(),
-            "group shop is split: q/a is the original here, q/b is the replica of a:p/v; farside mirror swap --group shop goes on"
+            "group shop is split: q/a is the original here, q/b is the replica of a:p/v; to have all originals at this site: farside mirror \
+             swap --group shop here; to have them at a: farside mirror swap p/v there"
         );
         let [a_shown, b_shown, other] =
             with_splits(vec![a.clone(), b.clone(), member("q/x", "mirrored", None, &[]).mirror], &found)
@@ -105,5 +165,20 @@ mod tests {
         assert_eq!(splits(&[in_shop(member("q/c", "broken-off", None, &[])), b.clone()]), []);
         assert_eq!(splits(&[Mirror { group: Some("other".into()), ..a.clone() }, b]), []);
         assert_eq!(splits(&[a, in_shop(member("q/d", "initializing", None, &[]))]), []);
+    }
+
+    #[test]
+    fn a_change_of_roles_that_is_under_way_is_waited_for() {
+        let in_shop = |member: Member| Mirror { group: Some("shop".into()), ..member.mirror };
+        let (a, b) = (in_shop(original("q/a")), in_shop(member("q/b", "mirrored", None, &[])));
+        let changes = Mirror { changes_roles: true, ..b.clone() };
+        let said = splits(&[a.clone(), changes])[0].said();
+        assert!(said.contains("q/b changes roles with a:p/v at this moment"), "{said}");
+        assert!(said.ends_with("wait for its end") && !said.contains("farside mirror swap"), "{said}");
+        // Whether what its follower fetches is for one, is known there.
+        let mut fetched = member("q/a", "transferring", None, &[]).mirror;
+        (fetched.role, fetched.destination) = (Role::Source, "a:p/v".into());
+        let said = splits(&[a, b, fetched])[0].said();
+        assert!(said.contains("a:p/v fetches an update of q/a now"), "{said}");
     }
 }

@@ -10,7 +10,8 @@ use reqwest::Method;
 use serde::Serialize;
 
 use super::members::{Group, Member, Step, consent, members, mirrors_of};
-use super::{forgotten, whereabouts};
+use super::split::Split;
+use super::{forgotten, under_way, whereabouts};
 use crate::arguments::destructive::Destructive;
 use crate::commands::context::Context;
 use crate::progress;
@@ -38,6 +39,10 @@ pub(crate) async fn swap(
     if !broken_off.is_empty() {
         return Err(refused(context, group, members, &broken_off).await?);
     }
+    if let Some(error) = under_way::refused(group, members) {
+        return Err(error);
+    }
+    let fetched = under_way::elsewhere(context, group, &of_group, destructive.plan).await?;
     let forgotten = forgotten::of(context, group, members).await;
     if let Some(error) = forgotten::refused(group, &forgotten) {
         return Err(error);
@@ -58,7 +63,7 @@ pub(crate) async fn swap(
     for member in &left {
         steps.push(Step { path: member.path("swap")?.to_vec(), body: Some(request.clone()) });
     }
-    let note = of_group.note(group) + &forgotten::unknown(group, &forgotten);
+    let note = of_group.note(group) + &forgotten::unknown(group, &forgotten) + &fetched;
     let headline = format!(
         "group {group}: {} of {} change roles with their sources, one after the other\n{}{}{note}",
         left.len(),
@@ -75,6 +80,12 @@ pub(crate) async fn swap(
     }
     let mut operations = Vec::new();
     for (at, (step, member)) in steps.iter().zip(&left).enumerate() {
+        // Somebody at the other site may have taken back what has changed before: then this one would part from the rest.
+        let is_to_come = |m: &&Member| left[at..].iter().any(|to_come| to_come.mirror.name == m.mirror.name);
+        let turned: Vec<&Member> = members.iter().filter(|m| !is_to_come(m)).collect();
+        if at > 0 {
+            still_here(context, group, &turned).await?;
+        }
         let done = async {
             let started: Operation = context.client.post(&step.path, &step.body).await?;
             let others: Vec<&str> = left[at + 1..].iter().map(|m| m.mirror.name.as_str()).collect();
@@ -97,6 +108,9 @@ pub(crate) async fn swap(
     }
     let sources: Vec<&str> = members.iter().map(|m| m.mirror.source.as_str()).collect();
     let common = to_one_moment(context, group, &sources, timeout).await;
+    // What was true when each had changed its role need not be by now.
+    let all: Vec<&Member> = members.iter().collect();
+    still_here(context, group, &all).await?;
     let done = Swapped { group: group.to_owned(), operations, common: common.as_ref().ok().cloned() };
     let had: Vec<(&str, Option<&str>)> =
         members.iter().map(|m| (m.mirror.source.as_str(), m.mirror.retention.as_deref())).collect();
@@ -117,15 +131,54 @@ pub(crate) async fn swap(
     Ok(())
 }
 
+/// # Errors
+/// If one of these is not the original here any more.
+async fn still_here(context: &Context, group: &str, turned: &[&Member]) -> Result<(), ErrorBody> {
+    let now = members(context, group).await?;
+    match gone_back(group, turned, &now) {
+        Some(error) => Err(error),
+        None => Ok(()),
+    }
+}
+
+/// That the roles of some have changed again, where each is now, and what to type.
+fn gone_back(group: &str, turned: &[&Member], now: &Group) -> Option<ErrorBody> {
+    let is_gone = |member: &&&Member| {
+        let is_it = |m: &&Member| m.mirror.name == member.mirror.name;
+        now.members.iter().find(is_it).is_none_or(Member::is_none_any_more)
+    };
+    let gone: Vec<&str> = turned.iter().filter(is_gone).map(|m| m.mirror.name.as_str()).collect();
+    if gone.is_empty() {
+        return None;
+    }
+    let message = format!(
+        "group {group}: {} changed roles, and {} not the original here any more: somebody has changed the roles again. {}",
+        gone.join(", "),
+        if gone.len() == 1 { "is" } else { "are" },
+        whereabouts::of(&now.members).join(". ")
+    );
+    let error = ErrorBody::new(ErrorCode::Failed, message);
+    let way_out = now.split.as_ref().map(Split::ways_out);
+    Some(error.hint(match way_out {
+        Some(way_out) => format!("start no hosts before all are on one side; {way_out}"),
+        None => format!("farside mirror status shows the roles; farside mirror swap --group {group} here brings all here again"),
+    }))
+}
+
 /// Whoever ends the command learns what of it goes on, and what not.
 fn not_begun(group: &str, others: &[&str]) -> String {
     match others {
         [] => format!(
             "farside mirror swap --group {group} says whether all have changed roles; farside mirror status shows what the new replicas lack"
         ),
-        [one] => format!("{one} is not begun: farside mirror swap --group {group} goes on with it"),
+        [one] => {
+            format!("{one} is not begun: farside mirror swap --group {group} at this site goes on with it")
+        }
         all => {
-            format!("{} are not begun: farside mirror swap --group {group} goes on with them", all.join(", "))
+            format!(
+                "{} are not begun: farside mirror swap --group {group} at this site goes on with them",
+                all.join(", ")
+            )
         }
     }
 }
@@ -165,7 +218,7 @@ async fn stopped(
     let hints = [
         error.hint,
         Some(format!(
-            "farside mirror swap --group {group} goes on with the others; start no hosts before all are on one side"
+            "farside mirror swap --group {group} at this site goes on with the others; start no hosts before all are on one side"
         )),
         whereabouts::back(&now).map(|back| format!("to take back what has changed, {back}")),
     ];
@@ -283,7 +336,7 @@ fn without_moment(group: &str, had: &[(&str, Option<&str>)], why: &ErrorBody) ->
 
 #[cfg(test)]
 mod tests {
-    use super::super::members::tests::{member, original};
+    use super::super::members::tests::{member, original, overtaken};
     use super::*;
 
     #[test]
@@ -308,7 +361,7 @@ mod tests {
         assert!(text.starts_with("then, at a: farside mirror update p/v"), "{text}");
         assert_eq!(
             not_begun("shop", &["q/b"]),
-            "q/b is not begun: farside mirror swap --group shop goes on with it"
+            "q/b is not begun: farside mirror swap --group shop at this site goes on with it"
         );
         assert!(not_begun("shop", &["q/b", "q/c"]).starts_with("q/b, q/c are not begun"));
         assert!(!not_begun("shop", &[]).contains("not begun"));
@@ -319,5 +372,24 @@ mod tests {
         let text = half_turned(&[original("q/a"), member("q/b", "mirrored", None, &[])]);
         assert!(text.contains("  now:   q/a is the original here"), "{text}");
         assert!(text.contains("  now:   q/b is the replica of a:p/v"), "{text}");
+    }
+
+    #[test]
+    fn what_somebody_took_back_meanwhile_is_not_called_turned() {
+        let turned = [original("q/a"), original("q/b")];
+        let turned: Vec<&Member> = turned.iter().collect();
+        let now = |members| Group { members, left_out: Vec::new(), originals: Vec::new(), split: None };
+        assert!(gone_back("shop", &turned, &now(vec![original("q/a"), original("q/b")])).is_none());
+        // One that its former source has not been told of yet is the original all the same.
+        let untold = member("q/b", "broken-off", None, &[]);
+        assert!(gone_back("shop", &turned, &now(vec![original("q/a"), untold])).is_none());
+        let back = vec![member("q/a", "mirrored", None, &[]), original("q/b")];
+        let said = gone_back("shop", &turned, &now(back)).unwrap();
+        assert!(
+            said.message.contains("q/a changed roles, and is not the original here any more"),
+            "{said:?}"
+        );
+        assert!(said.message.contains("q/b is the original here"), "{said:?}");
+        assert!(gone_back("shop", &turned[..1], &now(vec![overtaken(original("q/a"))])).is_some());
     }
 }

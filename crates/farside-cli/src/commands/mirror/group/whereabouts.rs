@@ -9,6 +9,12 @@ pub(super) fn of(members: &[Member]) -> Vec<String> {
 
 fn of_one(member: &Member) -> String {
     let (name, source) = (&member.mirror.name, &member.mirror.source);
+    if member.mirror.changes_roles {
+        return format!("{name} changes roles with {source} at this moment");
+    }
+    if member.shows_own_state() {
+        return format!("{name} is to be resynced from {source}, and shows its own state until then");
+    }
     match (member.is_valid_original(), member.is_broken_off()) {
         (true, _) => format!("{name} is the original here: hosts may write to it, and {source} follows it"),
         (false, true) => format!("{name} is broken off here, and follows nobody"),

@@ -1,0 +1,235 @@
+//! Groups whose volumes are on both sides, or on none yet: what was begun at one site and is asked for at the other, what hosts have
+//! written to one part, and what was to follow when its source died.
+
+use std::process::{Output, Stdio};
+
+use crate::groups::{VOLUMES, grouped, stamps, write};
+use crate::support::{Pair, Site, eventually, seed, status, text};
+use rand::rngs::StdRng;
+use rand::{RngCore, SeedableRng};
+use serde_json::Value;
+
+/// So slow that nothing large arrives in a test.
+const SLOW: &str = "8kB/s";
+
+/// What cannot be compressed, and takes long on a slow line.
+fn fill(site: &Site, volume: &str, random: &mut StdRng) {
+    let mut piece = vec![0; 1 << 20];
+    random.fill_bytes(&mut piece);
+    let mut host = site.nbd(volume);
+    host.write(1 << 20, &piece).and_then(|()| host.flush()).unwrap();
+    drop(host);
+    eventually("the host is gone", || writers(site, volume) == 0);
+}
+
+fn writers(site: &Site, volume: &str) -> u64 {
+    site.json(&format!("volume status {volume}"))["writers"].as_u64().unwrap()
+}
+
+/// The mirror of which a volume is the replica, or was.
+fn replica(site: &Site, volume: &str) -> Value {
+    let all = site.json(&format!("mirror status {volume}"));
+    all.as_array().unwrap().iter().find(|m| m["role"] == "destination").cloned().unwrap_or_default()
+}
+
+/// The word that follows in a text.
+fn after<'a>(text: &'a str, what: &str) -> &'a str {
+    let at = text.find(what).unwrap_or_else(|| panic!("no {what:?} in {text}"));
+    text[at + what.len()..].split([' ', ';', ',']).next().unwrap()
+}
+
+#[test]
+fn an_original_that_hosts_have_written_to_keeps_the_others_of_its_group() {
+    let mut pair = Pair::start();
+    grouped(&pair, " --keep last=4");
+    write(&pair.a, "p", 2);
+    pair.b.ok("mirror update q/data");
+    eventually("the log is updated with it", || stamps(&pair.b, "q") == [2, 2]);
+    pair.b.ok("mirror swap q/data --yes");
+    pair.a.kill();
+    let b = &pair.b;
+    // As it was at that moment it fits.
+    let plan = b.ok("mirror break --group shop --plan");
+    assert!(plan.contains("q/data is the original here already (swapped)"), "{plan}");
+
+    let mut host = b.nbd("q/data");
+    host.write(0, &[9; 4096]).and_then(|()| host.flush()).unwrap();
+    drop(host);
+    eventually("the host is gone", || writers(b, "q/data") == 0);
+    let mut said = String::new();
+    for command in ["mirror break --group shop --plan", "mirror break --group shop --yes"] {
+        said = b.fails(4, command);
+        assert!(
+            said.contains(
+                "q/data is the original here already (swapped), and hosts have written to it since"
+            ),
+            "{said}"
+        );
+        assert!(said.contains("q/log as of then would not fit. Nothing was changed"), "{said}");
+    }
+    assert_eq!(status(b, "q/log")["state"], "mirrored");
+    let (of_log, of_all) =
+        (after(&said, "farside mirror break q/log --at "), after(&said, "rollback --group shop --at "));
+
+    // By itself: then it is said that the two do not fit, until they do.
+    b.ok("mirror break q/log --yes");
+    let differ = "the volumes of group shop went on from different points";
+    for command in ["mirror status", "status", "mirror status q/log"] {
+        let said = b.ok(command);
+        assert!(said.contains(differ), "{command}: {said}");
+    }
+    assert!(b.fails(1, "mirror check").contains(differ));
+    assert!(b.ok("snapshot list q/log").contains(of_log));
+    b.ok(&format!("snapshot rollback --group shop --at {of_all} --yes"));
+    assert_eq!(stamps(b, "q"), [2, 2]);
+    let said = b.ok("mirror status --all");
+    assert!(!said.contains(differ), "{said}");
+    // What each takes by itself from then on is nothing that it went on from.
+    b.ok("snapshot create q/data@later");
+    pair.b.stop();
+    pair.b.restart();
+    let said = pair.b.ok("mirror status --all");
+    assert!(!said.contains(differ), "{said}");
+}
+
+#[test]
+fn one_of_a_group_that_was_rolled_back_alone_shows_in_status_and_check() {
+    let pair = Pair::start();
+    grouped(&pair, " --keep last=4");
+    let (a, b) = (&pair.a, &pair.b);
+    for stamp in [2, 3] {
+        write(a, "p", stamp);
+        b.ok("mirror update q/data");
+        eventually("the log is updated with it", || stamps(b, "q") == [stamp; 2]);
+    }
+    b.ok("mirror break --group shop --yes");
+    let differ = "the volumes of group shop went on from different points";
+    assert!(!b.ok("mirror status").contains(differ));
+    let current = status(b, "q/data")["current_snapshot"].clone();
+    let all = b.json("snapshot list q/data");
+    let older = all.as_array().unwrap().iter().rev().find(|s| s["name"] != current).unwrap();
+    let older = older["name"].as_str().unwrap();
+    b.ok(&format!("snapshot rollback q/data@{older} --yes"));
+    assert_eq!(stamps(b, "q"), [2, 3]);
+    assert!(b.ok("mirror status").contains(differ) && b.fails(1, "mirror check").contains(differ));
+    b.ok(&format!("snapshot rollback --group shop --at {older} --yes"));
+    assert_eq!(stamps(b, "q"), [2, 2]);
+    assert!(!b.ok("mirror status").contains(differ) && !b.fails(1, "mirror check").contains(differ));
+}
+
+/// A command that goes on beside the test.
+fn beside(site: &Site, command: &str) -> std::thread::JoinHandle<Output> {
+    let mut command = site.command(command);
+    std::thread::spawn(move || command.stdout(Stdio::piped()).stderr(Stdio::piped()).output().unwrap())
+}
+
+#[test]
+fn a_swap_of_a_group_at_both_sites_is_refused_at_the_second_and_told_truly_at_the_first() {
+    let mut random = StdRng::seed_from_u64(seed());
+    let pair = Pair::start();
+    grouped(&pair, "");
+    let (a, b) = (&pair.a, &pair.b);
+    // Both sites know the group, and the way back.
+    b.ok("mirror swap --group shop --yes");
+    for volume in VOLUMES {
+        a.ok(&format!("mirror set p/{volume} --group shop"));
+    }
+    a.ok("mirror swap --group shop --yes");
+    fill(a, "p/log", &mut random);
+
+    b.ok(&format!("mirror set q/log --throttle {SLOW}"));
+    let first = beside(b, "mirror swap --group shop --yes");
+    eventually("one has changed its role, and the other is under way", || {
+        replica(a, "p/data")["state"] == "mirrored" && replica(b, "q/log")["changes_roles"] == true
+    });
+    let fetches = "b:q/log fetches an update of p/log";
+    eventually("it is fetched", || a.ok("mirror status").contains(fetches));
+    assert!(b.ok("mirror status").contains("q/log changes roles with a:p/log at this moment"));
+    let said = b.fails(4, "mirror swap --group shop --yes");
+    assert!(said.contains("q/log changes roles with a:p/log at this moment"), "{said}");
+    // What it is fetched for is not known here, unless the other site may be asked.
+    let said = a.fails(4, "mirror swap --group shop --yes");
+    assert!(said.contains(fetches) && said.contains("No role was changed"), "{said}");
+    b.ok("peer set a --role operator");
+    for command in ["mirror swap --group shop --plan", "mirror swap --group shop --yes"] {
+        let said = a.fails(4, command);
+        assert!(said.contains("at b a change of roles is under way"), "{said}");
+        assert!(said.contains("No role was changed"), "{said}");
+    }
+    assert_eq!(replica(a, "p/data")["state"], "mirrored", "nothing was taken back");
+
+    // By itself it goes back all the same: what the first command says at its end is so.
+    a.ok("mirror swap p/data --yes");
+    b.ok("mirror set q/log --throttle unlimited");
+    let ended = first.join().unwrap();
+    let said = text(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{said}{}", text(&ended.stdout));
+    assert!(said.contains("q/data changed roles, and is not the original here any more"), "{said}");
+    assert!(said.contains("q/log is the original here"), "{said}");
+
+    // What follows again in a group that is split shows no one moment with the rest, and no update makes it.
+    b.ok("mirror break q/data --yes");
+    let plan = b.ok("mirror resync --group shop --plan");
+    assert!(plan.contains("the group stays split"), "{plan}");
+    let said = b.ok("mirror resync --group shop --yes");
+    let split = "group shop is split: q/log is the original here, q/data is the replica of a:p/data";
+    assert!(said.contains(split), "{said}");
+    assert!(!said.contains("update --group") && !said.contains("is broken off"), "{said}");
+    assert_eq!(replica(b, "q/data")["state"], "mirrored");
+}
+
+#[test]
+fn what_is_to_be_resynced_is_no_replica_yet_and_is_given_back_as_it_was() {
+    let mut random = StdRng::seed_from_u64(seed());
+    let mut pair = Pair::start();
+    grouped(&pair, " --every 2s");
+    let (a, b) = (&pair.a, &pair.b);
+    write(a, "p", 2);
+    eventually("they follow", || stamps(b, "q") == [2, 2]);
+    b.ok("mirror break --group shop --yes");
+    write(b, "q", 7);
+    b.ok("snapshot create q/data@g q/log@g");
+    write(b, "q", 8);
+    for volume in VOLUMES {
+        fill(a, &format!("p/{volume}"), &mut random);
+        b.ok(&format!("mirror set q/{volume} --throttle {SLOW}"));
+        eventually("the host is gone", || writers(b, &format!("q/{volume}")) == 0);
+        b.ok(&format!("mirror resync q/{volume} --yes --no-wait"));
+    }
+    let own =
+        |site: &Site| VOLUMES.iter().all(|v| status(site, &format!("q/{v}"))["shows_own_state"] == true);
+    eventually("they are to be resynced", || own(b));
+    eventually("it is under way", || status(b, "q/log")["state"] == "transferring");
+    pair.a.kill();
+    pair.b.kill();
+    pair.b.restart();
+    let b = &pair.b;
+    eventually("so they are after a restart", || own(b));
+
+    for volume in VOLUMES {
+        let shown = status(b, &format!("q/{volume}"));
+        assert_eq!(shown["current_snapshot"], Value::Null, "{shown}");
+        eventually("what it shows is said", || {
+            let why = status(b, &format!("q/{volume}"))["why"].as_str().unwrap_or_default().to_owned();
+            why.contains(&format!("q/{volume} shows its own state")) && !why.contains("replica is unchanged")
+        });
+    }
+    let said = b.fails(1, "mirror check");
+    assert!(said.contains("q/data is to be resynced first: it shows its own state"), "{said}");
+    let plan = b.ok("mirror break q/data --plan");
+    assert!(plan.contains("holds its own state, as hosts here left it"), "{plan}");
+    let drill = b.ok("mirror drill --group shop");
+    assert!(drill.contains("a resync is pending of q/data, q/log"), "{drill}");
+    assert!(drill.contains("and not what a has now"), "{drill}");
+
+    let plan = b.ok("mirror break --group shop --plan");
+    assert!(plan.contains("each stays as hosts here left it"), "{plan}");
+    let said = b.ok("mirror break --group shop --yes");
+    assert!(said.contains("q/data, q/log are writable, as hosts here left them"), "{said}");
+    assert!(!said.contains("as of "), "{said}");
+    assert_eq!(stamps(b, "q"), [8, 8]);
+    for volume in VOLUMES {
+        let shown = status(b, &format!("q/{volume}"));
+        assert_eq!((&shown["state"], &shown["shows_own_state"]), (&"broken-off".into(), &Value::Null));
+    }
+}
