@@ -758,7 +758,7 @@ fn document(name: &str, slot: &Slot) -> Document {
                 ),
                 (None, Some(why)) => (
                     Some(format!("its device refuses data: {why}")),
-                    Some(refusing::advice(&slot.path, watch.lacks())),
+                    Some(below::advice(&slot.path, watch.lacks())),
                 ),
                 (None, None) => match status.lacks_room {
                     Some(why) => (
@@ -851,8 +851,8 @@ mod tests {
         assert_eq!(second.list()[0].volumes, Some(1));
         assert_eq!(
             second.open("q", path, Manner::default(), |_| {}).err().unwrap().code,
-            ErrorCode::Refused,
-            "the file is locked"
+            ErrorCode::Exists,
+            "it is the place of another pool"
         );
         drop(pool);
         destroy(&second.remove("p").unwrap()).unwrap();

@@ -346,7 +346,8 @@ pub(crate) async fn start(
         state.note_made_anew(true).await?;
     }
     let is_made_anew = state.is_made_anew().await?;
-    let half_new = half_new(had_identity, !state.was_new() && !is_made_anew);
+    let is_lost = state.was_new() || (had_identity && is_made_anew);
+    let half_new = half_new(had_identity, !is_lost);
     if let Some(what) = half_new {
         tracing::error!("{what}");
     }

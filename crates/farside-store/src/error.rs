@@ -3,7 +3,10 @@
 use farside_format::FormatError;
 use farside_platform::DeviceError;
 
-use crate::room_below::TO_MAKE_ROOM_BELOW;
+/// What makes room on the file system below a pool's file, in words.
+pub const TO_MAKE_ROOM_BELOW: &str = "remove other files from the file system of the pool's file, or make that file system larger. Deleting \
+                                      snapshots or volumes helps too, since the pool uses their space again; if that file system is \
+                                      completely full, free 5 MiB there first";
 
 /// What to do about a device that failed so.
 fn cure_of(cause: &str) -> &'static str {

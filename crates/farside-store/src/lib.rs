@@ -24,6 +24,7 @@
 
 mod adopt;
 mod allocator;
+mod allowance;
 mod alone;
 mod background;
 mod capacity;
@@ -85,6 +86,7 @@ pub use dedup::{
     DedupUndone,
 };
 pub use difference::{DifferenceKind, DifferingBlocks};
+pub use error::TO_MAKE_ROOM_BELOW;
 pub use error::{Result, StoreError};
 pub use handle::{
     ChangedBlocks, Comparison, Difference, FINGERPRINTS_MAX, JOINED_BYTES_MAX, SnapshotReader, Version,
@@ -96,7 +98,7 @@ pub use limits::{Autogrow, VolumeFill, VolumeLimits};
 pub use origin::Origin;
 pub use pool::{Counters, Pool, PoolOptions};
 pub use recovery::{identity, occupants};
-pub use room_below::{LacksRoomBelow, TO_MAKE_ROOM_BELOW};
+pub use room_below::LacksRoomBelow;
 pub use scrub::{
     DamageKind, SCRUB_DAMAGE_MAX, Scrub, ScrubDamage, ScrubFindings, ScrubPosition, SecondCopies,
 };

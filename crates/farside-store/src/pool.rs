@@ -15,6 +15,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use uuid::Uuid;
 
 use crate::allocator::Allocator;
+use crate::allowance::Allowance;
 use crate::claim::{ClaimOptions, Claimed};
 use crate::error::{Result, StoreError};
 use crate::journal_load::JournalLoad;
@@ -22,7 +23,6 @@ use crate::known_data::KnownData;
 use crate::nodes::{NodeReader, TreeIdentity};
 use crate::readers::Readers;
 use crate::ring::{Pending, RingWriter};
-use crate::staging_below::Allowance;
 use crate::versions::{VersionState, Versions};
 use crate::view::View;
 use crate::wake::Wake;

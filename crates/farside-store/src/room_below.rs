@@ -25,11 +25,6 @@ const USEFUL_BYTES: u64 = 4 << 20;
 /// Part of the pool from which on what is left below is little.
 const SCARCE_SHARE: u64 = 8;
 
-/// What makes room on the file system below a pool's file, in words.
-pub const TO_MAKE_ROOM_BELOW: &str = "remove other files from the file system of the pool's file, or make that file system larger. Deleting \
-                                      snapshots or volumes helps too, since the pool uses their space again; if that file system is \
-                                      completely full, free 5 MiB there first";
-
 /// What lies below the device has less room than the pool needs to accept changes again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LacksRoomBelow {

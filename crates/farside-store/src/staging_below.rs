@@ -4,8 +4,6 @@
 //! free, since whatever else lies there has to go on: the site's own database, as often as not. A transfer is refused before it
 //! begins if it does not fit, and stopped where it turns out on the way, or where several together do not fit.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use farside_platform::{BLOCK_BYTES, FileRoom};
 
 use crate::error::{Result, StoreError};
@@ -28,20 +26,6 @@ pub struct StagingBelow {
     pub room_bytes: u64,
     /// Bytes that the file system has left.
     pub left_bytes: u64,
-}
-
-/// Blocks that may be staged until somebody looks again.
-#[derive(Debug, Default)]
-pub(crate) struct Allowance(AtomicU64);
-
-impl Allowance {
-    fn take(&self, blocks: u64) -> bool {
-        self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(blocks)).is_ok()
-    }
-
-    fn set(&self, blocks: u64) {
-        self.0.store(blocks, Ordering::Release);
-    }
 }
 
 /// Bytes of a file system that transfers leave to others.
@@ -142,13 +126,5 @@ mod tests {
         assert_eq!(kept_for_others(1024 * MIB), 16 * MIB);
         assert_eq!(kept_for_others(10_000 * MIB), 100 * MIB);
         assert_eq!(kept_for_others(1 << 44), 256 * MIB);
-    }
-
-    #[test]
-    fn an_allowance_is_taken_piece_by_piece() {
-        let allowance = Allowance::default();
-        assert!(allowance.take(0) && !allowance.take(1));
-        allowance.set(3);
-        assert!(allowance.take(2) && !allowance.take(2) && allowance.take(1));
     }
 }

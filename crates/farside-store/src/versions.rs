@@ -18,7 +18,6 @@ use crate::delta::{ChangeEffects, Delta};
 use crate::error::{Result, StoreError};
 use crate::snapshot_index::SnapshotIndex;
 use crate::usage::Usage;
-use crate::volumes::uuid_of;
 
 /// A version in memory.
 #[derive(Clone)]
@@ -796,4 +795,9 @@ pub(crate) fn freed_of<'a>(
     holder: &'a Holder,
 ) -> impl Iterator<Item = farside_format::Pointer> {
     replaced.iter().filter(|(block, p)| p.birth > holder.at_block(*block)).map(|(_, p)| *p)
+}
+
+/// Of 16 bytes; none of another length is one.
+pub(crate) fn uuid_of(bytes: &[u8]) -> uuid::Uuid {
+    uuid::Uuid::from_slice(bytes).unwrap_or_default()
 }

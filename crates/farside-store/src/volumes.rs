@@ -13,6 +13,7 @@ use crate::limits::VolumeLimits;
 use crate::origin::Origin;
 use crate::pool::{Pool, State, admit_change};
 use crate::space::SpaceClass;
+pub(crate) use crate::versions::uuid_of;
 use crate::versions::{VOLUME_BYTES_MAX, VersionState, blocks};
 
 /// A volume as listed.
@@ -113,10 +114,6 @@ impl NewSnapshot {
             pins: self.pin_for.iter().map(|r| r.as_bytes().to_vec()).collect(),
         }
     }
-}
-
-pub(crate) fn uuid_of(bytes: &[u8]) -> Uuid {
-    Uuid::from_slice(bytes).unwrap_or_default()
 }
 
 fn check_size(size_bytes: u64) -> Result<()> {

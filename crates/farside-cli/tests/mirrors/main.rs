@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where it is wrong")]
 
 mod adversity;
-mod breaks;
 mod directions;
 mod group_sides;
 mod groups;

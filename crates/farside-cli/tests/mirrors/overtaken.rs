@@ -700,39 +700,3 @@ fn two_originals_are_said_whoever_else_follows_one_of_them() {
     eventually("nothing is wrong", || sites.b.farside("mirror check").status.success());
     assert!(sites.b.ok("mirror status").contains("--all shows it"));
 }
-
-#[test]
-fn a_replicas_pool_that_was_set_back_is_not_blamed_on_its_source() {
-    let mut sites = Sites::two();
-    sites.mirrored("");
-    put(&sites.a, "a/v", 1);
-    sites.b.ok("mirror update b/v");
-    let (copy, pool) = (sites.pool("copy"), sites.pool("b"));
-    assert_eq!(sites.b.stop(), Some(0));
-    std::fs::copy(&pool, &copy).unwrap();
-    sites.b.restart();
-    for block in [2, 3] {
-        put(&sites.a, "a/v", block);
-        sites.b.ok("mirror update b/v");
-    }
-    set_back(&mut sites.b, &copy, &pool);
-    let said = sites.b.ok("mirror update b/v");
-    assert!(said.contains("stays as b/v@rescue-source-"), "{said}");
-    let why = why(&role(&sites.b, "b/v", "destination"));
-    assert!(why.contains("pool b here was set back to an older copy of itself"), "{why}");
-    assert!(!why.contains("a/v went back"), "{why}");
-    // And where it is the source's: no host has written here, and the name of what is kept says so.
-    let (copy, pool) = (sites.pool("copy of a"), sites.pool("a"));
-    assert_eq!(sites.a.stop(), Some(0));
-    std::fs::copy(&pool, &copy).unwrap();
-    sites.a.restart();
-    for block in [4, 5] {
-        put(&sites.a, "a/v", block);
-        sites.b.ok("mirror update b/v");
-    }
-    set_back(&mut sites.a, &copy, &pool);
-    eventually("it is updated", || sites.b.farside("mirror update b/v").status.success());
-    let why = self::why(&role(&sites.b, "b/v", "destination"));
-    assert!(why.contains("a/v went back to an earlier state") && !why.contains("pool b here"), "{why}");
-    assert!(why.contains("b/v@rescue-source-"), "{why}");
-}

@@ -128,7 +128,7 @@ fn a_device_that_is_in_use_or_not_blank_is_not_overwritten() {
     site.ok("pool delete raw --yes");
     site.ok(&create);
     let said = site.fails(4, &format!("pool create other --path {}", device.path()));
-    assert!(said.contains("in use"), "{said}");
+    assert!(said.contains("is the place of pool raw"), "{said}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use farside_api::{PoolFileSystem, PoolRoom};
 use farside_engine::TO_MAKE_ROOM_BELOW;
+use farside_store::LacksRoomBelow;
 
 /// Of what the pool has and can still get: at this part of it, one in so many, it is nearly full.
 const NEARLY_FULL_PART: u64 = 20;
@@ -45,6 +46,33 @@ pub(super) fn warning(below: PoolFileSystem, path: &str) -> String {
     format!("{what}. What was flushed is safe. What to do: {TO_MAKE_ROOM_BELOW}")
 }
 
+/// What to do about a device that refuses data. What it lacks below was looked at a moment ago.
+pub(super) fn advice(path: &str, lacks: Option<LacksRoomBelow>) -> String {
+    let what = match lacks {
+        Some(lacks) => format!(
+            "make room: {} MiB at least on the file system of {path} (df {path})",
+            (lacks.needed_bytes - lacks.left_bytes).div_ceil(1 << 20)
+        ),
+        None => format!(
+            "see whether the file system of {path} is full (df {path}) or the device in trouble (the kernel's log), and mend that"
+        ),
+    };
+    format!(
+        "{what}; afterwards nothing more has to be done: it is tried every 10 s, and this goes away. What was flushed is safe; what was \
+         not waits in memory, and flushes and writes of hosts succeed again then"
+    )
+}
+
+pub(super) fn room_wanted(lacks: &LacksRoomBelow, path: &str) -> String {
+    let mebibytes = |bytes: u64| bytes.div_ceil(1 << 20);
+    format!(
+        " The file system below {path} has {} MiB free, and the pool needs {}: free at least {} MiB there (df {path}).",
+        lacks.left_bytes >> 20,
+        mebibytes(lacks.needed_bytes),
+        mebibytes(lacks.needed_bytes - lacks.left_bytes)
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -63,5 +91,16 @@ mod tests {
         assert!(said.contains("/srv/p.pool has 1.0 GiB left") && said.contains("What to do"), "{said}");
         let said = warning(PoolFileSystem { free_bytes: 4096, ..below }, "/srv/p.pool");
         assert!(said.contains("/srv/p.pool is full") && !said.contains("0.0 MiB"), "{said}");
+    }
+
+    #[test]
+    fn the_room_that_is_wanted_is_rounded_up() {
+        let lacks = LacksRoomBelow { needed_bytes: (5 << 20) + 1, left_bytes: (1 << 20) + 4096 };
+        let said = room_wanted(&lacks, "/srv/p.pool");
+        assert!(said.contains("has 1 MiB free, and the pool needs 6: free at least 4 MiB"), "{said}");
+        assert!(said.contains("df /srv/p.pool"));
+        let said = advice("/srv/p.pool", Some(lacks));
+        assert!(said.starts_with("make room: 4 MiB at least on the file system of /srv/p.pool"), "{said}");
+        assert!(advice("/srv/p.pool", None).contains("df /srv/p.pool"));
     }
 }

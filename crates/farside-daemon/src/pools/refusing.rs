@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use farside_api::{ErrorBody, ErrorCode};
-use farside_store::{LacksRoomBelow, Pool};
+use farside_store::Pool;
 
+use super::below::room_wanted;
 use super::{Content, Pools, Slot};
 use crate::site::Site;
 
@@ -118,48 +119,5 @@ impl Site {
     pub(crate) async fn refuses_hosts(&self, pool: &str) -> Result<Option<String>, ErrorBody> {
         let (pools, of) = (Arc::clone(&self.pools), pool.to_owned());
         self.blocking.run(move || Ok::<_, ErrorBody>(pools.refuses_hosts(&of))).await
-    }
-}
-
-/// What to do about a device that refuses data. What it lacks below was looked at a moment ago.
-pub(super) fn advice(path: &str, lacks: Option<LacksRoomBelow>) -> String {
-    let what = match lacks {
-        Some(lacks) => format!(
-            "make room: {} MiB at least on the file system of {path} (df {path})",
-            (lacks.needed_bytes - lacks.left_bytes).div_ceil(1 << 20)
-        ),
-        None => format!(
-            "see whether the file system of {path} is full (df {path}) or the device in trouble (the kernel's log), and mend that"
-        ),
-    };
-    format!(
-        "{what}; afterwards nothing more has to be done: it is tried every 10 s, and this goes away. What was flushed is safe; what was \
-         not waits in memory, and flushes and writes of hosts succeed again then"
-    )
-}
-
-fn room_wanted(lacks: &LacksRoomBelow, path: &str) -> String {
-    let mebibytes = |bytes: u64| bytes.div_ceil(1 << 20);
-    format!(
-        " The file system below {path} has {} MiB free, and the pool needs {}: free at least {} MiB there (df {path}).",
-        lacks.left_bytes >> 20,
-        mebibytes(lacks.needed_bytes),
-        mebibytes(lacks.needed_bytes - lacks.left_bytes)
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_room_that_is_wanted_is_rounded_up() {
-        let lacks = LacksRoomBelow { needed_bytes: (5 << 20) + 1, left_bytes: (1 << 20) + 4096 };
-        let said = room_wanted(&lacks, "/srv/p.pool");
-        assert!(said.contains("has 1 MiB free, and the pool needs 6: free at least 4 MiB"), "{said}");
-        assert!(said.contains("df /srv/p.pool"));
-        let said = advice("/srv/p.pool", Some(lacks));
-        assert!(said.starts_with("make room: 5 MiB at least on the file system of /srv/p.pool"), "{said}");
-        assert!(advice("/srv/p.pool", None).contains("df /srv/p.pool"));
     }
 }

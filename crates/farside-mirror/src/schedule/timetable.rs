@@ -356,9 +356,14 @@ mod tests {
 
     #[test]
     fn a_step_that_reaches_over_its_field_is_named() {
-        for fine in
-            ["*/15 * * * *", "0 */12 * * *", "0 3 */2 * *", "5,35 * * * *", "0 0 1 */3 *", "0/20 * * * 1-5/2"]
-        {
+        for fine in [
+            "*/15 * * * *",
+            "0 */12 * * *",
+            "0 3 */2 * *",
+            "5,35 * * * *",
+            "0 0 1 */3 *",
+            "0-59/20 * * * 1-5/2",
+        ] {
             assert!(Timetable::new(fine, "UTC").unwrap().check_steps().is_ok(), "{fine}");
         }
         for over in ["*/70 * * * *", "0 */36 * * *", "0 0 */40 * *", "0-30/60 * * * *"] {

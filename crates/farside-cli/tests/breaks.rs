@@ -1,11 +1,15 @@
 //! Break never asks the peer: it takes less than two seconds whatever has become of the peer, of the link, or of the
-//! state database, and in the middle of a transfer too.
+//! state database, and in the middle of a transfer too. A program of its own: beside other tests it would be their times.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where it is wrong")]
+
+mod support;
 
 use std::time::{Duration, Instant};
 
-use crate::support::model::{BLOCK, Model};
-use crate::support::relay::Relay;
-use crate::support::{Pair, Site, check_pool, status};
+use support::model::{BLOCK, Model};
+use support::relay::Relay;
+use support::{Pair, Site, check_pool, status};
 
 /// What an administrator may count on, on a machine that is busy too. Measured are some hundredths of a second.
 const BREAK_MAX: Duration = Duration::from_secs(2);
