@@ -292,7 +292,8 @@ fn it_follows_a_schedule_and_waits_for_a_lost_session() {
     assert!(said.contains("no role was changed"), "{said}");
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
     pair.b.ok("mirror set q/v --every off");
-    pair.b.ok("mirror abort q/v");
+    // What the schedule asked for may just have given up.
+    let _ = pair.b.farside("mirror abort q/v");
     let waiting =
         pair.b.command("mirror update q/v --timeout 30s --json").stdout(Stdio::piped()).spawn().unwrap();
     eventually("it waits", || status(&pair.b, "q/v")["state"] == "queued");

@@ -62,7 +62,8 @@ pub(crate) fn tidy_and_list(
     check_replica(engine, volume, relationship)?;
     let kept = resume::find(engine, volume, relationship)?;
     let published = engine.snapshots(volume)?.into_iter().rev().find(|s| s.pinned_by.contains(&relationship));
-    if let Some(shown) = published.as_ref().filter(|_| replica.keeps) {
+    // What was named as kept when the resync was asked for has left the rotation, and stays out of it.
+    if let Some(shown) = published.as_ref().filter(|_| replica.keeps && kind != TransferKind::Resync) {
         engine.pin(volume, shown.uuid, kept_of(relationship))?;
     }
     // Before a resync has published anything every base may still be the one to go back to.
