@@ -4,6 +4,7 @@ use std::collections::hash_map::Entry;
 use std::time::Duration;
 
 use farside_api::{Pool, PoolEngine, PoolState};
+use farside_engine::TO_MAKE_ROOM_BELOW;
 use farside_mirror::{MirrorStatus, SourceHeard, SourceRelationship, State, Stopped};
 use farside_peer::PeerStatus;
 use farside_platform::Timestamp;
@@ -25,7 +26,6 @@ use crate::pools::below;
 use crate::pools::cluster_room::TO_MAKE_ROOM;
 use crate::site::Site;
 use crate::state::EndedTransfer;
-use farside_engine::TO_MAKE_ROOM_BELOW;
 
 /// Suspicious updates that are older when the daemon starts, and of which nothing is raised, are no news.
 const OLD: Duration = Duration::from_secs(86_400);

@@ -176,7 +176,9 @@ impl Hosts {
         }
         // Of a site that was restored without it.
         let hosts = self.table.lock().hosts.len();
-        if hosts > 0 && !directory.join(AUTHORITY_FILE).exists() {
+        let is_lost = hosts > 0 && !directory.join(AUTHORITY_FILE).exists();
+        let authority = Arc::new(Authority::load_or_create(directory)?);
+        if is_lost {
             let what = format!(
                 "this site's authority for hosts ({AUTHORITY_FILE}) was not there and is made anew, though {hosts} {} a \
                  certificate of the old one: those are refused, and hosts of this site refuse to connect. Put the file back from a backup and \
@@ -186,7 +188,6 @@ impl Hosts {
             tracing::error!("{what}");
             *self.warning.lock() = Some(what);
         }
-        let authority = Arc::new(Authority::load_or_create(directory)?);
         *known = Some(Arc::clone(&authority));
         Ok(authority)
     }

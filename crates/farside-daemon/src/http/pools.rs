@@ -326,13 +326,12 @@ async fn grow(
             Some(bytes) => bytes,
             None => pool.device_bytes().map_err(Failure::into_error_body)?,
         };
-        // Asked for twice it is done once.
         // One that was written down by half is written down to the end.
         let is_done = pool.status().withheld_bytes == 0;
+        // Asked for twice it is done once.
         if size_bytes == Some(before) && is_done {
             return Ok(before);
         }
-
         if is_done && wanted / farside_engine::BLOCK_BYTES * farside_engine::BLOCK_BYTES == before {
             return Err(ErrorBody::new(
                 ErrorCode::Refused,

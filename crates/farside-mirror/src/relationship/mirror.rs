@@ -135,12 +135,12 @@ impl Mirror {
         MirrorStatus { progress: self.progress.borrow().clone(), why, forecast, queue_position, ..status }
     }
 
-    /// Who is before its transfer, if that waits for its turn.
     /// A transfer has been asked for, and has not begun for want of a session.
     fn waits_for_session(&self) -> bool {
         self.progress.borrow().as_ref().is_some_and(|progress| progress.phase == Phase::Waiting)
     }
 
+    /// Who is before its transfer, if that waits for its turn.
     fn in_line(&self) -> Option<String> {
         let id = self.status.borrow().relationship.id;
         let before = self.parts.queue.before(id)?;

@@ -84,7 +84,6 @@ fn names(originals: &[Original]) -> Vec<&str> {
 }
 
 /// One of the originals that the other site is taking over at this moment, if it says so; none if it cannot be asked.
-#[expect(clippy::option_option, reason = "nobody answers, or there is none")]
 async fn asked_there(context: &Context, originals: &[Original]) -> Option<Option<Original>> {
     let (site, _) = originals.first()?.follower.split_once(':')?;
     let there = context.client.of_peer(site)?;
