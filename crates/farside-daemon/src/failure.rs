@@ -7,6 +7,7 @@ use farside_peer::{Refusal, SessionError};
 use farside_platform::DeviceError;
 use farside_store::StoreError;
 use farside_transfer::TransferError;
+use farside_transfer::refusal::NOT_OPEN;
 
 use crate::state::StateError;
 
@@ -196,7 +197,7 @@ fn refused(refusal: Refusal, message: String) -> ErrorBody {
         // The message names the command with its flags; one without them would take --reverse or --fence back.
         "forbidden" => ErrorBody::new(ErrorCode::PeerRefused, message),
         "not-found" => ErrorBody::new(ErrorCode::NotFound, message),
-        "state" => ErrorBody::new(ErrorCode::Refused, message),
+        "state" | NOT_OPEN => ErrorBody::new(ErrorCode::Refused, message),
         "no-space" => ErrorBody::new(ErrorCode::NoSpace, message),
         "corrupt" => ErrorBody::new(ErrorCode::Corrupt, message),
         _ => ErrorBody::new(ErrorCode::PeerRefused, message),

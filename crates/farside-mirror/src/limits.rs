@@ -108,6 +108,11 @@ pub const HOP_WAIT: Duration = Duration::from_millis(500);
 /// Bytes on the wire with which a transfer counts as one that got on before it lost its session, so that its loss is the
 /// first in a row: a link that breaks every hour does not end a copy of a week. More than the largest plan.
 pub const GOT_ON_BYTES: u64 = 1 << 20;
+/// A scheduled update that found the source's pool not open comes again after so long; then twice as long each time. A daemon that takes
+/// over has the pools of its cluster open within some ten seconds.
+pub const SOURCE_RETRY_MIN: Duration = Duration::from_secs(5);
+/// At most so long: a refusal costs a round trip.
+pub const SOURCE_RETRY_MAX: Duration = Duration::from_secs(60);
 /// How long the schedule of a mirror rests after a transfer found no room, unless there is room before; twice as long each time.
 pub const ROOM_RETRY_MIN: Duration = Duration::from_secs(60);
 /// At most so long: an hour of a full pool costs a comparison and a few hundred bytes.

@@ -18,6 +18,7 @@ mod resync;
 mod role_change;
 mod room_wait;
 mod rotation;
+mod source_wait;
 mod status;
 mod timing;
 mod upstream;

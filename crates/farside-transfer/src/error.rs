@@ -8,6 +8,9 @@ use uuid::Uuid;
 /// The code of a refusal: the resync was asked for while the source's volume began to follow the asker's, and is to be taken back.
 pub const CROSSED: &str = "crossed";
 
+/// The code of a refusal: the volume's pool is not open at the source, as while another daemon of its site takes over.
+pub const NOT_OPEN: &str = "not-open";
+
 /// The code of a refusal: the asker has no right to the volume.
 const FORBIDDEN: &str = "forbidden";
 
@@ -132,6 +135,11 @@ impl TransferError {
             TransferError::SourceFailed { code, .. } => code == FORBIDDEN,
             _ => false,
         }
+    }
+
+    /// Whether the source has the volume's pool not open now: the same again may well succeed in a moment.
+    pub fn is_not_open(&self) -> bool {
+        matches!(self, TransferError::Session(SessionError::Refused(refusal)) if refusal.code == NOT_OPEN)
     }
 
     /// Whether the pool here ran full under it.

@@ -3,8 +3,8 @@
 use farside_engine::EngineError;
 use farside_peer::Refusal;
 
-pub use crate::error::CROSSED;
 use crate::error::TransferError;
+pub use crate::error::{CROSSED, NOT_OPEN};
 
 /// A refusal with one of the protocol's codes.
 pub fn refusal(code: &str, message: impl Into<String>) -> Refusal {
@@ -14,6 +14,17 @@ pub fn refusal(code: &str, message: impl Into<String>) -> Refusal {
 /// The refusal of a peer that is over a budget.
 pub fn over_budget(said: String) -> Refusal {
     refusal("budget", format!("over a budget of the source: {said}"))
+}
+
+/// The refusal of what needs a pool that is not open at this site.
+pub fn not_open(pool: &str) -> Refusal {
+    refusal(
+        NOT_OPEN,
+        format!(
+            "pool {pool} is not open at the source: it is being opened, or could not be. No replica was changed, and a mirror with a \
+             schedule goes on by itself. Why it is not: farside pool list there"
+        ),
+    )
 }
 
 /// What a peer is told of an error here.

@@ -1,8 +1,9 @@
 //! Whose a volume is: the record of its mirror, and the lock that goes with it.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
-
-use parking_lot::Mutex;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
 
 use super::document::{Document, Record};
 use super::errors::explained;
@@ -17,6 +18,8 @@ const FENCED_SECONDS: u32 = 24 * 3600;
 /// Volumes that are brought in order at the same time, and how many each thread is worth.
 const SETTLED_TOGETHER: usize = 16;
 const SETTLED_EACH: usize = 4;
+/// Times its time-out for which a pool's volumes are waited for. Most need a few calls; one that needs more is done late.
+const SETTLED_WITHIN: u32 = 2;
 
 /// A client of a cluster.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -54,7 +57,8 @@ impl RbdEngine {
     /// What the volumes of a pool need when their daemon begins: replicas are locked, what a crash left behind is brought in order or goes.
     /// Answers which volumes that failed for, and why; the others are done. With `take_over` the client of this
     /// site that holds a volume loses it, and is put on the cluster's blocklist: for a daemon that takes over from one that is dead or
-    /// hangs. A client of another site keeps what it holds, and the volume is among those that failed.
+    /// hangs. A client of another site keeps what it holds, and the volume is among those that failed. So is one that is not done after
+    /// [`SETTLED_WITHIN`] times the pool's time-out: nobody waits for it, and no second call goes the same way before the first has ended.
     ///
     /// # Errors
     /// The images cannot be listed.
@@ -63,31 +67,49 @@ impl RbdEngine {
         let images = pool.ceph.images();
         let images = images
             .map_err(|failed| explained(&pool, &format!("the images of pool {}", pool.name), failed, 0))?;
-        let failed = Mutex::new(Vec::new());
-        let settle = |(id, image): &(String, String)| {
-            let name = VolumeName { pool: pool.name.clone(), volume: image.clone() };
-            let volume = self.volume_of(pool.clone(), &name, id.clone());
-            if let Err(error) = volume.in_turn(|head| volume.settle(head, take_over)) {
-                failed.lock().push((name, error));
-            }
-        };
+        let within = Duration::from_secs(u64::from(pool.options.timeout_seconds)) * SETTLED_WITHIN;
+        let deadline = Instant::now() + within;
+        let volumes: Vec<Volume> = images
+            .into_iter()
+            .map(|(id, image)| {
+                let name = VolumeName { pool: pool.name.clone(), volume: image };
+                self.volume_of(Arc::clone(&pool), &name, id)
+            })
+            .collect();
+        let volumes = Arc::new(volumes);
         // A replica takes some 60 ms, nearly all of it waiting for the cluster: a site with a hundred would stand still for six seconds.
-        let together = (images.len() / SETTLED_EACH).min(SETTLED_TOGETHER);
-        if together <= 1 {
-            images.iter().for_each(settle);
-        } else {
-            let next = AtomicUsize::new(0);
-            std::thread::scope(|scope| {
-                for _ in 0..together {
-                    scope.spawn(|| {
-                        while let Some(image) = images.get(next.fetch_add(1, Ordering::Relaxed)) {
-                            settle(image);
-                        }
-                    });
+        let together = volumes.len().div_ceil(SETTLED_EACH).min(SETTLED_TOGETHER);
+        let next = Arc::new(AtomicUsize::new(0));
+        let (told, ended) = mpsc::channel();
+        for _ in 0..together {
+            let (volumes, next, told) = (Arc::clone(&volumes), Arc::clone(&next), told.clone());
+            // Not scoped: a call of the library that does not end keeps its thread, and nobody else.
+            let settling = std::thread::Builder::new().name("settle".into()).spawn(move || {
+                while Instant::now() < deadline {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(volume) = volumes.get(at) else { return };
+                    // Nobody listens any more: it was not done in time.
+                    _ = told.send((at, volume.settle_alone(take_over)));
                 }
             });
+            settling.map_err(|error| EngineError::Io(format!("no thread to look at volumes: {error}")))?;
         }
-        let mut failed = failed.into_inner();
+        drop(told);
+        let mut failed = Vec::new();
+        let mut waited_for: BTreeSet<usize> = (0..volumes.len()).collect();
+        while let Ok((at, settled)) = ended.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            waited_for.remove(&at);
+            if let Err(error) = settled {
+                failed.push((volumes[at].name.clone(), error));
+            }
+        }
+        let late = || {
+            EngineError::Io(format!(
+                "the cluster has not answered for {} s. What is published is safe; the volume's mirror waits",
+                within.as_secs()
+            ))
+        };
+        failed.extend(waited_for.into_iter().map(|at| (volumes[at].name.clone(), late())));
         failed.sort_by(|(a, _), (b, _)| a.cmp(b));
         Ok(failed)
     }
@@ -99,6 +121,20 @@ impl RbdEngine {
 }
 
 impl Volume {
+    /// Unless somebody is at it.
+    fn settle_alone(&self, take_over: bool) -> Result<(), EngineError> {
+        let key = (self.pool.name.clone(), self.id.clone());
+        if !self.inner.settling.lock().insert(key.clone()) {
+            return Err(EngineError::Io(format!(
+                "what volume {} needs is under way, and the cluster has not answered yet",
+                self.name
+            )));
+        }
+        let settled = self.in_turn(|head| self.settle(head, take_over));
+        self.inner.settling.lock().remove(&key);
+        settled
+    }
+
     fn settle(&self, head: &mut Head, take_over: bool) -> Result<(), EngineError> {
         let Some((document, _)) = self.load_any()? else { return Ok(()) };
         if document.deleted {

@@ -1,6 +1,6 @@
 //! The engine: its pools, and what this process has of their images.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
 
@@ -26,6 +26,8 @@ pub(super) struct Inner {
     pub(super) pools: RwLock<BTreeMap<String, Arc<OpenPool>>>,
     /// What this process has of each image, by (pool, image's id).
     pub(super) heads: Mutex<HashMap<(String, String), SharedHead>>,
+    /// Images that are being brought in order.
+    pub(super) settling: Mutex<HashSet<(String, String)>>,
     pub(super) readers: Readers,
     pub(super) lately: Lately,
     pub(super) steps: Steps,
@@ -53,6 +55,7 @@ impl RbdEngine {
         let inner = Inner {
             pools: RwLock::default(),
             heads: Mutex::default(),
+            settling: Mutex::default(),
             readers: Readers::default(),
             lately: Lately::default(),
             steps: Steps::default(),
@@ -82,7 +85,10 @@ impl RbdEngine {
     /// Takes a pool away, and lets go of its images: their locks come free.
     pub fn remove(&self, name: &str) -> bool {
         let is_gone = self.inner.pools.write().remove(name).is_some();
-        self.inner.heads.lock().retain(|(pool, _), _| pool != name);
+        // They are closed after the lock is given back: that may take as long as the cluster takes to answer.
+        let of_it: Vec<SharedHead> =
+            self.inner.heads.lock().extract_if(|(pool, _), _| pool == name).map(|(_, head)| head).collect();
+        drop(of_it);
         self.inner.lately.forget_pool(name);
         self.inner.readers.forget(name);
         is_gone

@@ -29,6 +29,7 @@ use super::divergence_notice::{DivergenceNotice, Heard};
 use super::inspect::{Inspected, inspect};
 use super::late_acknowledgement::LateAcknowledgement;
 use super::room_wait::RoomWait;
+use super::source_wait::SourceWait;
 use super::status::{MirrorStatus, Published, Stopped};
 use super::timing::Timing;
 use crate::error::{MirrorError, blocking};
@@ -135,6 +136,8 @@ pub(super) struct Driver {
     stopped: Option<Stopped>,
     /// The last transfer found no room here: what the schedule waits for.
     room_wait: Option<RoomWait>,
+    /// The last scheduled update found the pool not open at the source.
+    pub(super) source_wait: Option<SourceWait>,
     /// Who is notified of the transfer that runs or waits, and of the one after it.
     pub(super) waiting: Vec<Ended>,
     pub(super) waiting_next: Vec<Ended>,
@@ -206,6 +209,7 @@ impl Driver {
             has_failed: false,
             stopped: None,
             room_wait: None,
+            source_wait: None,
             waiting: Vec::new(),
             waiting_next: Vec::new(),
             ports,
@@ -231,6 +235,8 @@ impl Driver {
             self.take_up().await;
             self.publish();
             let tick = self.ticker.wait(ClockReading::of(&*self.parts.clock));
+            let is_idle = self.state.work == Work::Idle;
+            let again = self.source_wait.map(|wait| wait.left(self.parts.clock.monotonic()));
             tokio::select! {
                 command = self.ports.commands.recv() => match command {
                     None => break,
@@ -261,6 +267,11 @@ impl Driver {
                     if self.ticker.poll(ClockReading::of(&*self.parts.clock)) {
                         self.tick().await;
                     }
+                }
+                () = sleep(again), if is_idle => {
+                    self.due(RequestedBy::Retry).await;
+                    // What does not begin now waits for the schedule.
+                    self.source_wait = self.source_wait.filter(|_| self.state.work != Work::Idle);
                 }
             }
         }

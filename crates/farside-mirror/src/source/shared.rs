@@ -5,7 +5,7 @@ use std::sync::{Arc, MutexGuard, OnceLock, Weak};
 use farside_engine::{Engine, VolumeName};
 use farside_peer::{PeerId, Refusal};
 use farside_platform::Clock;
-use farside_transfer::refusal::{over_budget, refusal};
+use farside_transfer::refusal::{not_open, over_budget, refusal};
 use farside_transfer::source::TransferSource;
 use tokio::sync::watch;
 use uuid::Uuid;
@@ -68,6 +68,11 @@ impl Shared {
             self.name_of(peer)
         );
         Err(refusal("forbidden", message))
+    }
+
+    /// What needs the volume's pool comes again: after its rights, as nobody else is to learn which pools there are.
+    pub(super) fn check_open(&self, volume: &VolumeName) -> Result<(), Refusal> {
+        if self.engine.has_pool(&volume.pool) { Ok(()) } else { Err(not_open(&volume.pool)) }
     }
 
     /// A relationship is its peer's and its volume's alone.

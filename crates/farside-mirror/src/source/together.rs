@@ -25,6 +25,7 @@ impl Shared {
         for Reservation { relationship, volume, .. } in &members {
             self.check_rights(peer, volume)?;
             self.check_owner(*relationship, peer, volume)?;
+            self.check_open(volume)?;
             self.check_not_own(*relationship, volume).await?;
         }
         self.admit_snapshot(peer)?;

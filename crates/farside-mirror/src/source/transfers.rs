@@ -61,6 +61,7 @@ impl Shared {
     pub(super) async fn describe(&self, peer: PeerId, message: Describe) -> Result<Description, Refusal> {
         let volume = convert::volume(&message.volume).map_err(to_refusal)?;
         self.check_rights(peer, &volume)?;
+        self.check_open(&volume)?;
         let hops = (message.hops as usize).min(HOPS_MAX);
         let origin = match hops.checked_sub(1) {
             Some(further) => {
@@ -114,6 +115,7 @@ impl Shared {
         let until = group::optional(&message.until).map_err(to_refusal)?;
         self.check_rights(peer, &volume)?;
         self.check_owner(relationship, peer, &volume)?;
+        self.check_open(&volume)?;
         self.admit_snapshot(peer)?;
         let arrival = self.registry.begin_arrives(relationship);
         if candidates.is_empty() {
@@ -228,6 +230,7 @@ impl Shared {
         let change = convert::role_change(message.role_change).map_err(to_refusal)?;
         self.check_rights(peer, &volume)?;
         self.check_owner(relationship, peer, &volume)?;
+        self.check_open(&volume)?;
         self.check_not_own(relationship, &volume).await?;
         self.admit_snapshot(peer)?;
         let lock = self.registry.lock(relationship);

@@ -9,6 +9,7 @@ use farside_transfer::protocol::Body;
 use farside_transfer::{Phase, TransferResult};
 use tokio::time::Instant;
 
+use crate::embedded_storage::Embedded;
 use crate::site::{PATIENCE, Pair, Storage, assert_ok, slow, volume};
 
 const SIZE: u64 = 8 << 20;
@@ -36,6 +37,38 @@ async fn updates_keep_their_schedule() {
     mirror.set_schedule(Schedule::OnRequest).await.unwrap();
     tokio::time::sleep(Duration::from_secs(100)).await;
     assert_eq!(pair.b.destination.history(&pair.replica, 100).await.unwrap().len(), history.len());
+}
+
+/// As while another daemon of the source's site takes over: the schedule need not fall again.
+#[tokio::test(start_paused = true)]
+async fn a_pool_that_is_not_open_at_the_source_is_asked_again_soon() {
+    let mut pair = Pair::<Embedded>::with_storage(110, SIZE, LinkSettings::default()).await;
+    let mirror = pair.mirror(every(3600)).await;
+    assert_ok(&pair.initialize(&mirror).await);
+    pair.scribble(5);
+    let opened = pair.a.disk.engine.close();
+    let said = mirror.update(PATIENCE).await.unwrap().ended().await.unwrap();
+    let reason = said.reason.unwrap();
+    assert!(reason.contains("pool p is not open at the source"), "{reason}");
+    tokio::time::sleep(Duration::from_secs(12)).await;
+    let history = pair.b.destination.history(&pair.replica, 100).await.unwrap();
+    assert!(history.len() == 3 && history[0].result == TransferResult::Failed, "5 s later: {history:#?}");
+    pair.a.disk.engine.open_again(opened);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let history = pair.b.destination.history(&pair.replica, 100).await.unwrap();
+    assert_ok(&history[0]);
+    pair.model.insert(history[0].id, pair.live.clone());
+    pair.check_replica();
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!(pair.b.destination.history(&pair.replica, 100).await.unwrap().len(), 4, "once is enough");
+    // Without a schedule nobody asks again.
+    mirror.set_schedule(Schedule::OnRequest).await.unwrap();
+    let opened = pair.a.disk.engine.close();
+    let said = mirror.update(PATIENCE).await.unwrap().ended().await.unwrap();
+    assert_eq!(said.result, TransferResult::Failed);
+    pair.a.disk.engine.open_again(opened);
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!(pair.b.destination.history(&pair.replica, 100).await.unwrap().len(), 5);
 }
 
 #[tokio::test(start_paused = true)]

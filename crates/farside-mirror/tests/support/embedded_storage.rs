@@ -41,6 +41,15 @@ impl Embedded {
         self.engine.pool(&self.name).unwrap()
     }
 
+    /// Nobody finds the pool until it is [open again](Self::open_again).
+    pub(crate) fn close(&self) -> Arc<Pool> {
+        self.engine.remove(&self.name).unwrap()
+    }
+
+    pub(crate) fn open_again(&self, pool: Arc<Pool>) {
+        self.engine.add(&self.name, pool).unwrap();
+    }
+
     pub(crate) fn open(&self, volume: &VolumeName) -> VersionHandle {
         self.pool().open_volume(&volume.volume).unwrap()
     }

@@ -60,6 +60,8 @@ pub struct Outcome {
     pub crossed: bool,
     /// The source has not given this site the right.
     pub forbidden: bool,
+    /// The volume's pool is not open at the source.
+    pub not_open: bool,
     /// The pool here had no room for it.
     pub no_room: Option<NoRoom>,
     /// Snapshots that wait at the source for the next transfer.

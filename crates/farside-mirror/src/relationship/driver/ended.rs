@@ -17,8 +17,10 @@ use crate::log::{LogEvent, RequestedBy};
 use crate::relationship::inspect::{Inspected, inspect};
 use crate::relationship::late_acknowledgement::LateAcknowledgement;
 use crate::relationship::room_wait::RoomWait;
+use crate::relationship::source_wait::SourceWait;
 use crate::relationship::status::Stopped;
 use crate::rescues;
+use crate::schedule::Schedule;
 use crate::state::{Action, Event, Work};
 use crate::store::Relationship;
 
@@ -60,6 +62,7 @@ impl Driver {
                 };
                 self.note_room(outcome.no_room).await;
                 self.note_stopped(&outcome);
+                self.note_not_open(outcome.not_open);
                 crossed = outcome.crossed;
                 (event, Ok(outcome.report))
             }
@@ -90,6 +93,7 @@ impl Driver {
                 }
                 self.has_failed = true;
                 self.losses = 0;
+                self.source_wait = None;
                 if error.is_forbidden() {
                     self.stopped = Some(Stopped::NoRight(error.to_string()));
                 }
@@ -167,6 +171,13 @@ impl Driver {
         {
             self.state.work = Work::Running { kind, again: false };
         }
+    }
+
+    /// What the schedule asked for comes again soon where the source had the pool not open; what a person asked for was told.
+    fn note_not_open(&mut self, is_not_open: bool) {
+        let counts = is_not_open && self.relationship.schedule != Schedule::OnRequest;
+        let now = self.parts.clock.monotonic();
+        self.source_wait = counts.then(|| SourceWait::after(self.source_wait, now));
     }
 
     /// What a transfer has failed for, if only a person can end that. One that lost its session, or was aborted, says nothing of it.
