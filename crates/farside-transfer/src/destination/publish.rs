@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use farside_engine::{
-    ChangedBytes, ContentRoot, Engine, ReadyVersion, SnapshotInfo, SnapshotOwner, SnapshotSpec,
+    ChangedBytes, ContentRoot, Engine, EngineError, ReadyVersion, SnapshotInfo, SnapshotOwner, SnapshotSpec,
     StagedVersion, VolumeName,
 };
 use uuid::Uuid;
@@ -73,8 +73,11 @@ pub(crate) fn tidy_and_list(
     let mut candidates = candidates(engine, volume)?;
     // What is staged upon a damaged base would be damaged too, wherever the update changes something beside the damage.
     for at in (0..candidates.len()).rev() {
-        if engine.is_damaged(volume, candidates[at].uuid)? {
-            candidates.remove(at);
+        match engine.is_damaged(volume, candidates[at].uuid) {
+            Ok(false) => {}
+            // Retention may let one go meanwhile.
+            Ok(true) | Err(EngineError::NotFound { .. }) => drop(candidates.remove(at)),
+            Err(error) => return Err(error.into()),
         }
     }
     let snapshots = engine.snapshots(volume)?;
