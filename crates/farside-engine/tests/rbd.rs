@@ -2,7 +2,11 @@
 
 mod ceph;
 
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
 use ceph::{MIB, Space, blocks, data_bytes, is_there, name, record, spec, staged_for};
+use farside_engine::rbd::RbdEngine;
 use farside_engine::{BLOCK_BYTES, ChangeKind, ChangedBytes, Engine, EngineError};
 use uuid::Uuid;
 
@@ -47,6 +51,41 @@ fn an_image_of_others_stays_theirs() {
     }
     assert_eq!(space.on(&["snap", "ls"], "v"), before.1, "only its own snapshots went");
     assert!(space.bytes("v") == content && space.bytes("v@theirs") == content);
+}
+
+/// A call of the library's that does not end is its volume's trouble: a daemon that takes over serves the others.
+#[test]
+fn a_call_that_does_not_end_holds_up_no_other_volume() {
+    if !is_there() {
+        return;
+    }
+    let mut space = Space::new();
+    let before = space.engine(false);
+    for number in 0..6 {
+        space.import(&format!("v{number}"), &blocks(16, number));
+        before.set_replica_record(&name(&format!("v{number}")), record(false)).expect("a replica");
+    }
+    drop(before);
+    space.options.timeout_seconds = 5;
+    let engine = RbdEngine::new();
+    engine.add("p", space.options.clone()).expect("the pool is there");
+    let (ends, until) = mpsc::channel();
+    let hung = engine.hang(&name("v3"), until).expect("it is there");
+    let failed = engine.settle("p", true).expect("the images are listed");
+    assert!(failed.len() == 1 && failed[0].0 == name("v3"), "{failed:?}");
+    assert!(failed[0].1.to_string().contains("has not answered for 10 s"), "{failed:?}");
+    engine.take_snapshot(&name("v4"), &spec("s", 1)).expect("the others are in order");
+    // Nobody goes the same way before the first has ended.
+    let began = Instant::now();
+    let failed = engine.settle("p", true).expect("the images are listed");
+    assert!(failed.len() == 1 && failed[0].1.to_string().contains("is under way"), "{failed:?}");
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    drop(ends);
+    hung.join().expect("it ends");
+    while !engine.settle("p", true).expect("the images are listed").is_empty() {
+        assert!(began.elapsed() < Duration::from_secs(60), "it is in order by itself");
+    }
+    engine.take_snapshot(&name("v3"), &spec("s", 1)).expect("it is in order");
 }
 
 /// A host that has the image's lock keeps it and goes on writing; its image is no replica while it does.

@@ -6,8 +6,9 @@
 //! tests. What is not covered: a death in the middle of a request of librbd's, which is many of the cluster's (creating, removing and
 //! resizing an image, rolling one back); and a loss of power of the cluster itself.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
@@ -47,6 +48,26 @@ fn connect(options: &RbdPool, namespace: &str) -> Pool {
     let connected = connected.expect("the libraries are there");
     let connection = connected.unwrap_or_else(|failed| panic!("the cluster does not answer: {failed:?}"));
     Pool::open(Arc::new(connection), &options.rbd_pool, namespace).expect("the pool is there")
+}
+
+impl RbdEngine {
+    /// As if a call of the library's for this volume did not end, before what sends to `ends` is dropped: it has the volume's turn.
+    ///
+    /// # Errors
+    /// There is no such volume.
+    pub fn hang(&self, volume: &VolumeName, ends: mpsc::Receiver<()>) -> Result<JoinHandle<()>, EngineError> {
+        let (volume, _) = self.locate(volume)?;
+        let (begins, begun) = mpsc::channel();
+        let hung = std::thread::spawn(move || {
+            volume.in_turn(|_| {
+                _ = begins.send(());
+                // An error is the end.
+                _ = ends.recv();
+            });
+        });
+        _ = begun.recv();
+        Ok(hung)
+    }
 }
 
 impl Rbd {

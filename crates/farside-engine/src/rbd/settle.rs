@@ -1,9 +1,9 @@
 //! Whose a volume is: the record of its mirror, and the lock that goes with it.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::document::{Document, Record};
 use super::errors::explained;
@@ -18,7 +18,7 @@ const FENCED_SECONDS: u32 = 24 * 3600;
 /// Volumes that are brought in order at the same time, and how many each thread is worth.
 const SETTLED_TOGETHER: usize = 16;
 const SETTLED_EACH: usize = 4;
-/// Times its time-out for which a pool's volumes are waited for. Most need a few calls; one that needs more is done late.
+/// Times its time-out for which a pool's volumes are waited for while none of them ends.
 const SETTLED_WITHIN: u32 = 2;
 
 /// A client of a cluster.
@@ -57,8 +57,8 @@ impl RbdEngine {
     /// What the volumes of a pool need when their daemon begins: replicas are locked, what a crash left behind is brought in order or goes.
     /// Answers which volumes that failed for, and why; the others are done. With `take_over` the client of this
     /// site that holds a volume loses it, and is put on the cluster's blocklist: for a daemon that takes over from one that is dead or
-    /// hangs. A client of another site keeps what it holds, and the volume is among those that failed. So is one that is not done after
-    /// [`SETTLED_WITHIN`] times the pool's time-out: nobody waits for it, and no second call goes the same way before the first has ended.
+    /// hangs. A client of another site keeps what it holds, and the volume is among those that failed. So are those that are not done once
+    /// none has ended for twice the pool's time-out: nobody waits for them, and nobody is at one twice.
     ///
     /// # Errors
     /// The images cannot be listed.
@@ -68,7 +68,6 @@ impl RbdEngine {
         let images = images
             .map_err(|failed| explained(&pool, &format!("the images of pool {}", pool.name), failed, 0))?;
         let within = Duration::from_secs(u64::from(pool.options.timeout_seconds)) * SETTLED_WITHIN;
-        let deadline = Instant::now() + within;
         let volumes: Vec<Volume> = images
             .into_iter()
             .map(|(id, image)| {
@@ -79,16 +78,17 @@ impl RbdEngine {
         let volumes = Arc::new(volumes);
         // A replica takes some 60 ms, nearly all of it waiting for the cluster: a site with a hundred would stand still for six seconds.
         let together = volumes.len().div_ceil(SETTLED_EACH).min(SETTLED_TOGETHER);
-        let next = Arc::new(AtomicUsize::new(0));
+        let (next, is_over) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
         let (told, ended) = mpsc::channel();
         for _ in 0..together {
-            let (volumes, next, told) = (Arc::clone(&volumes), Arc::clone(&next), told.clone());
+            let (volumes, told) = (Arc::clone(&volumes), told.clone());
+            let (next, is_over) = (Arc::clone(&next), Arc::clone(&is_over));
             // Not scoped: a call of the library that does not end keeps its thread, and nobody else.
             let settling = std::thread::Builder::new().name("settle".into()).spawn(move || {
-                while Instant::now() < deadline {
+                while !is_over.load(Ordering::Relaxed) {
                     let at = next.fetch_add(1, Ordering::Relaxed);
                     let Some(volume) = volumes.get(at) else { return };
-                    // Nobody listens any more: it was not done in time.
+                    // Perhaps nobody listens any more.
                     _ = told.send((at, volume.settle_alone(take_over)));
                 }
             });
@@ -97,12 +97,13 @@ impl RbdEngine {
         drop(told);
         let mut failed = Vec::new();
         let mut waited_for: BTreeSet<usize> = (0..volumes.len()).collect();
-        while let Ok((at, settled)) = ended.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+        while let Ok((at, settled)) = ended.recv_timeout(within) {
             waited_for.remove(&at);
             if let Err(error) = settled {
                 failed.push((volumes[at].name.clone(), error));
             }
         }
+        is_over.store(true, Ordering::Relaxed);
         let late = || {
             EngineError::Io(format!(
                 "the cluster has not answered for {} s. What is published is safe; the volume's mirror waits",
@@ -120,6 +121,18 @@ impl RbdEngine {
     }
 }
 
+/// Somebody brings a volume in order, until this is dropped.
+struct Settling<'a> {
+    volume: &'a Volume,
+    key: (String, String),
+}
+
+impl Drop for Settling<'_> {
+    fn drop(&mut self) {
+        self.volume.inner.settling.lock().remove(&self.key);
+    }
+}
+
 impl Volume {
     /// Unless somebody is at it.
     fn settle_alone(&self, take_over: bool) -> Result<(), EngineError> {
@@ -130,9 +143,8 @@ impl Volume {
                 self.name
             )));
         }
-        let settled = self.in_turn(|head| self.settle(head, take_over));
-        self.inner.settling.lock().remove(&key);
-        settled
+        let _ends = Settling { volume: self, key };
+        self.in_turn(|head| self.settle(head, take_over))
     }
 
     fn settle(&self, head: &mut Head, take_over: bool) -> Result<(), EngineError> {

@@ -89,6 +89,8 @@ impl RbdEngine {
         let of_it: Vec<SharedHead> =
             self.inner.heads.lock().extract_if(|(pool, _), _| pool == name).map(|(_, head)| head).collect();
         drop(of_it);
+        // Who connects it again is not kept waiting by a call that went over this connection.
+        self.inner.settling.lock().retain(|(pool, _)| pool != name);
         self.inner.lately.forget_pool(name);
         self.inner.readers.forget(name);
         is_gone
