@@ -110,7 +110,7 @@ impl Groups {
         let group = groups.entry(key.clone()).or_default();
         // One that is quiesced ends what runs. Whoever is not looked at yet may be anything.
         let ends = matches!(member.stands, Some(Stands::BrokenOff | Stands::Resyncs | Stands::Swaps));
-        let why = member.stands.filter(|_| ends).map(|stands| stands.why(&member.volume));
+        let why = member.stands.filter(|_| ends).map(|stands| stands.why(&member.volume, &key.name));
         group.members.insert(id, member);
         if let Some(why) = why
             && group.update.as_ref().is_some_and(|update| update.round.has(id))
@@ -209,7 +209,7 @@ impl Groups {
                 members.len()
             )));
         }
-        let why = members.values().find_map(|m| Some(m.stands?.why(&m.volume)));
+        let why = members.values().find_map(|m| Some(m.stands?.why(&m.volume, name)));
         why.map_or(Ok(Found::Members(members)), |why| Err(MirrorError::State(why)))
     }
 

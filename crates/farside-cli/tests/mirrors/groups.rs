@@ -256,6 +256,18 @@ fn a_group_turns_round_and_back() {
     let plan = b.json("mirror swap --group shop --plan");
     assert_eq!(plan.as_array().unwrap().len(), 2, "{plan}");
     write(a, "p", 6);
+    // One of them has a host: none changes its role.
+    let host = a.nbd("p/log");
+    let said = b.fails(4, "mirror swap --group shop --yes");
+    assert!(said.contains("no role was changed, as q/log cannot change its own now"), "{said}");
+    for volume in VOLUMES {
+        assert_ne!(status(b, &format!("q/{volume}"))["state"], "broken-off");
+    }
+    drop(host);
+    eventually("the host is gone", || {
+        let plans = b.json("mirror swap --group shop --plan");
+        plans.as_array().unwrap().iter().all(|plan| plan["refused"].is_null())
+    });
     let said = b.ok("mirror swap --group shop --yes");
     assert!(said.contains("farside mirror set p/data --group shop"), "they are in no group there: {said}");
     let again = b.ok("mirror swap --group shop --yes");

@@ -86,7 +86,7 @@ pub(crate) enum Stands {
 
 impl Stands {
     /// In words, and what lets the group go on.
-    pub(super) fn why(self, volume: &VolumeName) -> String {
+    pub(super) fn why(self, volume: &VolumeName, group: &str) -> String {
         let (is, then) = match self {
             Stands::Quiesced => ("is quiesced", format!("farside mirror resume {volume}")),
             Stands::BrokenOff => ("is broken off", format!("farside mirror resync {volume}")),
@@ -94,8 +94,12 @@ impl Stands {
             Stands::Unknown => ("cannot be looked at", format!("farside mirror status {volume} says why")),
             Stands::Swaps => ("changes roles with its source", format!("farside mirror swap {volume}")),
         };
+        let instead = match self {
+            Stands::BrokenOff => format!("to take over all of it: farside mirror break --group {group}; "),
+            _ => String::new(),
+        };
         format!(
-            "{volume} {is}, and its group is updated as a whole. To go on: {then}; or take it out: farside mirror set {volume} \
+            "{volume} {is}, and its group is updated as a whole. To go on: {then}; {instead}or take it out: farside mirror set {volume} \
              --group none"
         )
     }
@@ -138,7 +142,8 @@ mod tests {
 
     #[test]
     fn what_takes_one_out_can_be_typed() {
-        let why = Stands::BrokenOff.why(&"q/a".parse().unwrap());
+        let why = Stands::BrokenOff.why(&"q/a".parse().unwrap(), "shop");
+        assert!(why.contains("farside mirror break --group shop; "), "{why}");
         assert!(why.ends_with("farside mirror set q/a --group none"), "{why}");
     }
 }

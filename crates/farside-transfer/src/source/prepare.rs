@@ -16,6 +16,9 @@ use crate::kind::TransferKind;
 use crate::limits::{COMMON_MAX, STEPS_MAX};
 use crate::protocol::convert::{CandidateBase, TransferPlan, TravellingSnapshot};
 
+/// How often a list of snapshots is tried of which one is deleted meanwhile.
+const ATTEMPTS_MAX: u32 = 4;
+
 /// What a destination asked for, checked.
 pub struct Asked {
     /// The relationship.
@@ -64,9 +67,21 @@ pub(crate) fn prepare(
     clock: &dyn Clock,
     asked: &Asked,
 ) -> Result<Prepared, TransferError> {
-    let mut undo = Undo { engine, asked, taken: None, pinned: Vec::new() };
-    let pinned = choose_and_pin(engine, clock, asked, &mut undo);
-    let Pinned { mut prepared, keep } = pinned.inspect_err(|_| undo.undo())?;
+    let mut attempts = 1;
+    let Pinned { mut prepared, keep } = loop {
+        let mut undo = Undo { engine, asked, taken: None, pinned: Vec::new() };
+        let error = match choose_and_pin(engine, clock, asked, &mut undo) {
+            Ok(pinned) => break pinned,
+            Err(error) => error,
+        };
+        undo.undo();
+        // A timetable, or a person, has deleted one that was listed: the next list is without it.
+        let is_gone = matches!(error, TransferError::Engine(EngineError::NotFound { .. }));
+        if !is_gone || attempts == ATTEMPTS_MAX {
+            return Err(error);
+        }
+        attempts += 1;
+    };
     // First: one that was a base until now is kept for whoever follows the destination.
     let most = asked.pins_left.saturating_sub(keep.len());
     prepared.pins += keep_further_or_warn(engine, &asked.volume, asked.relationship, &asked.further, most);

@@ -104,11 +104,17 @@ pub(super) fn broken_off(mirror: &Mirror) -> String {
         );
     }
     let kept = mirror.kept_as.as_ref().map(|kept| format!("what is newer stays as {kept}\n"));
+    let beside = mirror.group.as_ref().map(|group| {
+        format!(
+            "it is of group {group}, of which nothing is updated from now on. To take over all of it: farside mirror break --group {group}\n"
+        )
+    });
     format!(
-        "{name} is {is}, as of {} (data {} old)\n{refused}{}",
+        "{name} is {is}, as of {} (data {} old)\n{refused}{}{}",
         or_dash(mirror.current_snapshot.clone(), |s| s),
         or_dash(mirror.lag_seconds, duration),
-        kept.unwrap_or_default()
+        kept.unwrap_or_default(),
+        beside.unwrap_or_default()
     )
 }
 

@@ -5,7 +5,9 @@
 
 use std::time::Duration;
 
-use farside_api::{ErrorBody, ErrorCode, Mirror, Operation, OperationState, Plan, Role, StartTransfer};
+use farside_api::{
+    ErrorBody, ErrorCode, Mirror, Operation, OperationState, Peer, PeerState, Plan, Role, StartTransfer,
+};
 use reqwest::Method;
 use serde::Serialize;
 
@@ -78,6 +80,7 @@ pub(crate) async fn swap(
     if !consent(context, &command, &headline, &steps, destructive).await? {
         return Ok(());
     }
+    none_is_refused(context, group, &left, &steps).await?;
     let mut operations = Vec::new();
     for (at, (step, member)) in steps.iter().zip(&left).enumerate() {
         // Somebody at the other site may have taken back what has changed before: then this one would part from the rest.
@@ -128,6 +131,33 @@ pub(crate) async fn swap(
         );
         turned + &then + &note
     });
+    Ok(())
+}
+
+/// All are asked before the first changes its role: what one of them would be refused for, a host that has it open as a rule, would
+/// leave the group half swapped. Where a session is not up nobody can be asked; the first role change waits for it then.
+async fn none_is_refused(
+    context: &Context,
+    group: &str,
+    left: &[&Member],
+    steps: &[Step<'_, StartTransfer>],
+) -> Result<(), ErrorBody> {
+    let peers: Vec<Peer> = context.client.get(&["peers"]).await?;
+    let is_up = |member: &Member| {
+        let site = member.mirror.source.split_once(':').map(|(site, _)| site);
+        peers.iter().any(|peer| Some(&*peer.name) == site && peer.state == PeerState::Connected)
+    };
+    for (step, member) in steps.iter().zip(left).filter(|(_, member)| is_up(member)) {
+        let query = [("plan", "true")];
+        let plan: Plan = context.client.request(Method::POST, &step.path, &query, step.body.as_ref()).await?;
+        if let Some(why) = plan.refused {
+            let name = &member.mirror.name;
+            return Err(ErrorBody::new(
+                ErrorCode::Refused,
+                format!("group {group}: no role was changed, as {name} cannot change its own now: {why}"),
+            ));
+        }
+    }
     Ok(())
 }
 
