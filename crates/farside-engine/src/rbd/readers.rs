@@ -70,11 +70,10 @@ impl Readers {
     /// Whether somebody reads a snapshot just now.
     pub(super) fn is_read(&self, pool: &str, image: &str, kept: Uuid) -> bool {
         let key = Key { pool: pool.into(), image: image.into(), kept };
-        let mut kept_open = VecDeque::new();
         let mut open = self.0.lock();
-        std::mem::swap(&mut kept_open, &mut open.recent);
-        let gone;
-        (gone, open.recent) = kept_open.into_iter().partition::<VecDeque<_>, _>(|(other, _)| *other == key);
+        let recent = std::mem::take(&mut open.recent);
+        let (gone, left): (VecDeque<_>, _) = recent.into_iter().partition(|(other, _)| *other == key);
+        open.recent = left;
         drop(open);
         // Closed while nobody waits: a cluster that does not answer may take as long as it likes.
         drop(gone);

@@ -82,17 +82,21 @@ impl RbdEngine {
         let (told, ended) = mpsc::channel();
         for _ in 0..together {
             let (volumes, told) = (Arc::clone(&volumes), told.clone());
-            let (next, is_over) = (Arc::clone(&next), Arc::clone(&is_over));
+            let (next, ends) = (Arc::clone(&next), Arc::clone(&is_over));
             // Not scoped: a call of the library that does not end keeps its thread, and nobody else.
             let settling = std::thread::Builder::new().name("settle".into()).spawn(move || {
-                while !is_over.load(Ordering::Relaxed) {
+                while !ends.load(Ordering::Relaxed) {
                     let at = next.fetch_add(1, Ordering::Relaxed);
                     let Some(volume) = volumes.get(at) else { return };
                     // Perhaps nobody listens any more.
                     _ = told.send((at, volume.settle_alone(take_over)));
                 }
             });
-            settling.map_err(|error| EngineError::Io(format!("no thread to look at volumes: {error}")))?;
+            settling.map_err(|error| {
+                // Who has begun ends with the volume that it is at: the pool may go.
+                is_over.store(true, Ordering::Relaxed);
+                EngineError::Io(format!("no thread to look at volumes: {error}"))
+            })?;
         }
         drop(told);
         let mut failed = Vec::new();

@@ -89,6 +89,11 @@ pub(super) struct Step<'a, Q> {
     pub(super) body: Option<Q>,
 }
 
+/// What a step would do.
+pub(super) async fn plan_of<Q: Serialize>(context: &Context, step: &Step<'_, Q>) -> Result<Plan, ErrorBody> {
+    context.client.request(Method::POST, &step.path, &[("plan", "true")], step.body.as_ref()).await
+}
+
 /// Shows the plans of all steps, and asks once. Answers whether they are to be carried out.
 ///
 /// Of `command`, which works on the whole group, the plans of its parts speak in vain: that is what was typed.
@@ -104,9 +109,7 @@ pub(super) async fn consent<Q: Serialize>(
     }
     let mut plans = Vec::new();
     for step in steps {
-        let query = [("plan", "true")];
-        let plan: Plan = context.client.request(Method::POST, &step.path, &query, step.body.as_ref()).await?;
-        plans.push(without_advice(plan, command));
+        plans.push(without_advice(plan_of(context, step).await?, command));
     }
     let all = headline.to_owned() + &plans.iter().map(describe).collect::<String>();
     if destructive.plan {
@@ -137,8 +140,7 @@ pub(super) async fn refuse_losses<'a, Q: Serialize>(
     // Old side branches, and points that retention has kept while nothing rotated.
     let may_lose = |member: &Member| !member.side_branches().is_empty() || member.mirror.retention.is_some();
     for (step, _) in steps.iter().zip(members).filter(|(_, member)| may_lose(member)) {
-        let query = [("plan", "true")];
-        refuse_loss(&context.client.request(Method::POST, &step.path, &query, step.body.as_ref()).await?)?;
+        refuse_loss(&plan_of(context, step).await?)?;
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use farside_api::{
 use reqwest::Method;
 use serde::Serialize;
 
-use super::members::{Group, Member, Step, consent, members, mirrors_of};
+use super::members::{Group, Member, Step, consent, members, mirrors_of, plan_of};
 use super::split::Split;
 use super::{forgotten, under_way, whereabouts};
 use crate::arguments::destructive::Destructive;
@@ -148,9 +148,7 @@ async fn none_is_refused(
         peers.iter().any(|peer| Some(&*peer.name) == site && peer.state == PeerState::Connected)
     };
     for (step, member) in steps.iter().zip(left).filter(|(_, member)| is_up(member)) {
-        let query = [("plan", "true")];
-        let plan: Plan = context.client.request(Method::POST, &step.path, &query, step.body.as_ref()).await?;
-        if let Some(why) = plan.refused {
+        if let Some(why) = plan_of(context, step).await?.refused {
             let name = &member.mirror.name;
             return Err(ErrorBody::new(
                 ErrorCode::Refused,
