@@ -753,7 +753,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Cuts the transfer that is under way. */
+        /** Cuts the transfer that is under way, or gives up a resync that has not begun. */
         post: operations["mirrors_abort"];
         delete?: never;
         options?: never;
@@ -2393,6 +2393,11 @@ export interface components {
         };
         /** @description How the API is served over HTTPS. */
         ApiConfiguration: {
+            /**
+             * Format: double
+             * @description How long a request that takes data away waits, seconds; null: it does not.
+             */
+            delay_seconds?: number | null;
             /** @description The address, or `off`. */
             listen: string;
             /** @description Names by which clients may call it, besides addresses and the machine's own name. */
@@ -3298,6 +3303,8 @@ export interface components {
              *     and more (`why` says so).
              */
             forecast_seconds?: number | null;
+            /** @description In the answer to *abort*: what had not begun, and does not any more. Nothing was changed. */
+            given_up?: string | null;
             /** @description The group of mirrors that are updated and broken off together; null if none. */
             group?: string | null;
             /** @description In the answer to a break: why hosts' writes fail all the same for now, and what helps; absent if they do not. */
@@ -3519,6 +3526,8 @@ export interface components {
             transfer?: components["schemas"]["Transfer"] | null;
             /** @description The volume here, `POOL/VOL`. */
             volume: string;
+            /** @description It has changed nothing yet: it waits for a session, and *abort* gives it up. */
+            waits_to_begin?: boolean;
         };
         /**
          * @description What long work is for.
@@ -3664,6 +3673,8 @@ export interface components {
              *     and more (`why` says so).
              */
             forecast_seconds?: number | null;
+            /** @description In the answer to *abort*: what had not begun, and does not any more. Nothing was changed. */
+            given_up?: string | null;
             /** @description The group of mirrors that are updated and broken off together; null if none. */
             group?: string | null;
             /** @description In the answer to a break: why hosts' writes fail all the same for now, and what helps; absent if they do not. */
@@ -3775,6 +3786,8 @@ export interface components {
             transfer?: components["schemas"]["Transfer"] | null;
             /** @description The volume here, `POOL/VOL`. */
             volume: string;
+            /** @description It has changed nothing yet: it waits for a session, and *abort* gives it up. */
+            waits_to_begin?: boolean;
         };
         /** @description The plan, or what was done. */
         Outcome_Peer: components["schemas"]["Plan"] | {

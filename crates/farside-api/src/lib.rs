@@ -12,6 +12,7 @@
 //! * [`object`]: what is written as an object alone.
 //! * [`operation`]: long work that goes on while nobody watches.
 //! * [`plan`]: what a destructive request would do.
+//! * [`split`]: groups that are not in one place.
 //! * [`size`]: sizes as people write them.
 
 pub mod accelerator;
@@ -36,6 +37,7 @@ pub mod site;
 pub mod sites;
 pub mod size;
 pub mod snapshot;
+pub mod split;
 pub mod support;
 pub mod throttle;
 pub mod volume;
@@ -89,6 +91,7 @@ pub use snapshot::{
     CreateSnapshots, Difference, DifferenceKind, HoldSnapshot, MadeBy, Rename, Rollback, SetSnapshotSchedule,
     Snapshot, SnapshotSchedule, StartRollback, TakenBy,
 };
+pub use split::{Split, splits};
 pub use support::{
     AcceleratorConfiguration, AlarmConfiguration, ApiConfiguration, BudgetConfiguration, Configuration,
     NbdConfiguration, ReplicaConfiguration, Support, Versions, WireConfiguration,

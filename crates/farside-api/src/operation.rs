@@ -75,6 +75,9 @@ pub struct Operation {
     pub transfer: Option<Transfer>,
     /// Since how long the session with the peer has been missing; null while there is one.
     pub session_lost_seconds: Option<f64>,
+    /// It has changed nothing yet: it waits for a session, and *abort* gives it up.
+    #[serde(default)]
+    pub waits_to_begin: bool,
     /// The history entry it ended with.
     pub record: Option<TransferRecord>,
     /// Why it failed.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::accelerator::Acceleration;
 
 /// Versions, configuration and the newest log lines of a daemon.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Support {
     /// Versions of everything that has one.
@@ -43,7 +43,7 @@ pub struct Versions {
 }
 
 /// What a daemon runs with: arguments, file and defaults, merged.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Configuration {
     /// The site's name.
@@ -179,7 +179,7 @@ pub struct AcceleratorConfiguration {
 }
 
 /// How the API is served over HTTPS.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ApiConfiguration {
     /// The address, or `off`.
@@ -188,6 +188,9 @@ pub struct ApiConfiguration {
     pub names: Vec<String>,
     /// The certificate comes from elsewhere.
     pub own_certificate: bool,
+    /// How long a request that takes data away waits, seconds; null: it does not.
+    #[serde(default)]
+    pub delay_seconds: Option<f64>,
 }
 
 /// How hosts are served over TCP.

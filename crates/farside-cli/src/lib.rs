@@ -33,7 +33,7 @@ use crate::arguments::Arguments;
 pub fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
-        Err(error) => return usage_error(&error),
+        Err(error) => return usage_error(error),
     };
     let json = arguments.connection.json;
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
@@ -60,8 +60,21 @@ fn report(error: &ErrorBody, json: bool) -> ExitCode {
     ExitCode::from(error.code.exit_code())
 }
 
+/// Whoever mistypes is not offered a word that takes something away, and that no help names.
+fn without_hidden(error: &mut clap::Error) {
+    const HIDDEN: [&str; 3] = ["destroy", "rm", "remove"];
+    let Some(ContextValue::Strings(words)) = error.get(ContextKind::SuggestedSubcommand) else { return };
+    let kept: Vec<String> = words.iter().filter(|word| !HIDDEN.contains(&word.as_str())).cloned().collect();
+    error.remove(ContextKind::SuggestedSubcommand);
+    if !kept.is_empty() {
+        error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(kept));
+    }
+}
+
 /// What clap says of the arguments given. Help and version are no errors.
-fn usage_error(error: &clap::Error) -> ExitCode {
+fn usage_error(mut error: clap::Error) -> ExitCode {
+    without_hidden(&mut error);
+    let error = &error;
     let tip = match (error.kind(), error.get(ContextKind::InvalidSubcommand)) {
         (ErrorKind::InvalidSubcommand, Some(ContextValue::String(word))) => words::tip(word),
         _ => None,

@@ -57,9 +57,18 @@ pub async fn watch(client: &Client, operation: Operation) -> Result<Operation, E
     watch_for(client, operation, None).await
 }
 
+/// The same of one of several that were begun together: who ends the command gives up all of them that have changed nothing yet.
+pub async fn watch_among(
+    client: &Client,
+    operation: Operation,
+    all: &[&str],
+) -> Result<Operation, ErrorBody> {
+    watching(client, operation, None, None, all).await
+}
+
 /// The same of one of several, of which the others are begun later: `rest` is said of them to whoever ends the command.
 pub async fn watch_one(client: &Client, operation: Operation, rest: &str) -> Result<Operation, ErrorBody> {
-    watching(client, operation, None, Some(rest)).await
+    watching(client, operation, None, Some(rest), &[]).await
 }
 
 /// The same; with what the daemon was told.
@@ -68,7 +77,7 @@ pub async fn watch_for(
     operation: Operation,
     wait: Option<Duration>,
 ) -> Result<Operation, ErrorBody> {
-    watching(client, operation, wait, None).await
+    watching(client, operation, wait, None, &[]).await
 }
 
 async fn watching(
@@ -76,7 +85,11 @@ async fn watching(
     mut operation: Operation,
     wait: Option<Duration>,
     rest: Option<&str>,
+    among: &[&str],
 ) -> Result<Operation, ErrorBody> {
+    // One listener from the first moment: one for each pause would miss what comes between two of them.
+    let mut interrupts = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::interrupt())
+        .map_err(|error| ErrorBody::new(ErrorCode::Failed, format!("cannot listen for Ctrl-C: {error}")))?;
     let mut display = Display::new(&operation.volume);
     let begun = Instant::now();
     let mut is_to_say = !std::io::stderr().is_terminal();
@@ -91,13 +104,21 @@ async fn watching(
         }
         tokio::select! {
             () = tokio::time::sleep(pause(begun.elapsed())) => {}
-            Ok(()) = tokio::signal::ctrl_c() => {
+            Some(()) = interrupts.recv() => {
                 display.bar.finish_and_clear();
-                eprintln!(
-                    "farside: this command ends, and what it began goes on: farside mirror wait {0} waits for it, farside mirror \
-                     abort {0} ends it",
-                    operation.volume
-                );
+                let others = among.iter().copied().filter(|other| *other != operation.volume);
+                for volume in std::iter::once(operation.volume.as_str()).chain(others) {
+                    // What is over is no matter; of what goes on it is said how to end it.
+                    let may_wait = volume != operation.volume || operation.waits_to_begin;
+                    if may_wait && give_up(client, volume).await {
+                        eprintln!("farside: given up before it had begun; nothing of {volume} was changed");
+                    } else {
+                        eprintln!(
+                            "farside: this command ends, and what it began goes on: farside mirror wait {volume} waits for it, farside \
+                             mirror abort {volume} ends it"
+                        );
+                    }
+                }
                 if let Some(rest) = rest {
                     eprintln!("farside: {rest}");
                 }
@@ -125,6 +146,16 @@ async fn watching(
     };
     display.bar.finish_and_clear();
     ended
+}
+
+/// Gives up what has changed nothing yet: who ends the command that waits for it does not expect it later. Answers whether it is.
+async fn give_up(client: &Client, volume: &str) -> bool {
+    let Some((pool, volume)) = volume.split_once('/') else { return false };
+    let path = ["mirrors", pool, volume, "abort"];
+    match client.post::<Mirror>(&path, &serde_json::json!({})).await {
+        Ok(mirror) => mirror.given_up.is_some(),
+        Err(_) => false,
+    }
 }
 
 /// What shells say of a command that SIGINT ended.
@@ -175,6 +206,11 @@ impl Display {
                     state.set_pos(transfer.done_bytes.min(changed));
                 });
                 figures(transfer, changed)
+            }
+            (None, _) if operation.waits_to_begin && operation.session_lost_seconds.is_some() => {
+                String::from(
+                    "waiting for the session with the peer; Ctrl-C gives it up, nothing is changed yet",
+                )
             }
             (None, _) if operation.session_lost_seconds.is_some() => {
                 String::from("waiting for the session with the peer")

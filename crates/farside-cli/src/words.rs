@@ -6,7 +6,18 @@ pub fn tip(word: &str) -> Option<&'static str> {
         "send" | "recv" | "receive" | "replicate" | "replication" | "sync" | "rsync" | "transfer" => {
             "farside mirror create makes a volume follow one at another site; farside mirror update brings what has changed"
         }
-        "export-diff" | "import-diff" | "diff" => {
+        "diff" => {
+            "farside snapshot diff shows where two snapshots differ; farside mirror history says how much each update brought"
+        }
+        "history" | "log" | "events" => {
+            "farside mirror history has what travelled, farside mirror log what happened to mirrors, farside audit who changed what"
+        }
+        "check" => {
+            "farside mirror check says whether replicas are near enough; farside pool check reads a pool's file"
+        }
+        "create" | "new" => "say what: farside pool create, volume create, snapshot create, mirror create",
+        "rename" => "farside volume rename, farside snapshot rename",
+        "export-diff" | "import-diff" => {
             "farside mirror update brings only what has changed; farside mirror history says how much that was"
         }
         "failover" | "takeover" | "promote" => {
@@ -39,6 +50,15 @@ pub fn tip(word: &str) -> Option<&'static str> {
             "a mirror whose replica keeps earlier points is a backup: farside mirror set POOL/VOL --keep; farside snapshot schedule keeps \
              them here"
         }
+        "snap" | "snapshot" => {
+            "farside snapshot create POOL/VOL@NAME takes one; farside snapshot schedule by a timetable"
+        }
+        "pair" | "pairing" => {
+            "farside peer invite prints a code at one site, farside peer join HOST takes it at the other"
+        }
+        "holds" => {
+            "farside snapshot list shows under HELD which are held; farside snapshot hold and unhold change it"
+        }
         "resize" | "grow" | "expand" => "farside volume resize, or farside pool grow",
         "bookmark" | "hold" => "farside snapshot hold POOL/VOL@SNAP keeps a snapshot from being deleted",
         _ => return None,
@@ -57,7 +77,7 @@ mod tests {
     fn tips_name_commands_that_there_are() {
         let words = [
             "send", "diff", "failover", "failback", "destroy", "ls", "set", "rollback", "clone", "mount",
-            "scrub", "import", "backup", "resize", "hold",
+            "scrub", "import", "backup", "resize", "hold", "snap", "pair", "holds",
         ];
         let root = Arguments::command();
         for word in words {

@@ -1,7 +1,7 @@
 //! The data directory: made if need be, and held by one daemon.
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -61,8 +61,14 @@ impl DataDir {
             }
         }
         match lock.try_lock() {
-            Ok(()) => Ok(DataDir { path: path.to_path_buf(), _lock: lock }),
-            Err(TryLockError::WouldBlock) => Err(DaemonError::Locked { path: path.to_path_buf() }),
+            Ok(()) => {
+                leave_pid(&lock);
+                Ok(DataDir { path: path.to_path_buf(), _lock: lock })
+            }
+            Err(TryLockError::WouldBlock) => {
+                let pid = std::fs::read_to_string(&lock_path).ok().and_then(|text| text.trim().parse().ok());
+                Err(DaemonError::Locked { path: path.to_path_buf(), pid })
+            }
             Err(TryLockError::Error(source)) => Err(failed(&lock_path)(source)),
         }
     }
@@ -104,6 +110,14 @@ impl DataDir {
     }
 }
 
+/// For whoever finds the directory in use. A full disk keeps no daemon from its start.
+fn leave_pid(mut lock: &File) {
+    let left = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
+    if let Err(error) = left {
+        tracing::debug!(%error, "the lock file does not say which process holds it");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -114,7 +128,8 @@ mod tests {
         let path = directory.path().join("a/b");
         let first = DataDir::acquire(&path).unwrap();
         let second = DataDir::acquire(&path).unwrap_err();
-        assert!(matches!(second, DaemonError::Locked { .. }));
+        assert!(matches!(second, DaemonError::Locked { pid: Some(pid), .. } if pid == std::process::id()));
+        assert!(second.to_string().contains(&format!("(process {})", std::process::id())), "{second}");
         assert_eq!(second.exit_code(), 4);
         drop(first);
         DataDir::acquire(&path).unwrap();

@@ -20,10 +20,15 @@ pub enum DaemonError {
         source: io::Error,
     },
     /// Another daemon runs on the data directory.
-    #[error("another farsided runs on {}; stop it first, or give this one a --data-dir of its own", path.display())]
+    #[error(
+        "another farsided{} runs on {}; stop it first, or give this one a --data-dir of its own",
+        pid.map(|pid| format!(" (process {pid})")).unwrap_or_default(), path.display()
+    )]
     Locked {
         /// The directory.
         path: PathBuf,
+        /// Its process, if it has left its number.
+        pid: Option<u32>,
     },
     /// An address cannot be listened on.
     #[error("cannot listen on {address} ({what}): {source}; choose another address with {option}")]
@@ -84,7 +89,7 @@ mod tests {
         assert_eq!(prevented, Some(code.to_string().as_str()));
         // Somebody else may end, or let the database go.
         let held = StateError::InUse { address: "db".into(), of: String::new() };
-        for passes in [DaemonError::Locked { path: "/d".into() }, DaemonError::State(held)] {
+        for passes in [DaemonError::Locked { path: "/d".into(), pid: None }, DaemonError::State(held)] {
             assert_ne!(passes.exit_code(), code, "{passes}");
         }
     }

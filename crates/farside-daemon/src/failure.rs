@@ -88,7 +88,7 @@ impl Failure for DeviceError {
                     format!("is it mounted read-only (findmnt)? {OF_THE_UNIT}"),
                 ),
                 std::io::ErrorKind::AlreadyExists => ErrorBody::new(ErrorCode::Exists, message)
-                    .hint("name a file that does not exist; farside pool import takes over an existing pool"),
+                    .hint("name a file that does not exist, nor a directory; if a pool is in it already: farside pool import takes it over"),
                 std::io::ErrorKind::FileTooLarge => {
                     ErrorBody::new(ErrorCode::Refused, message).hint(FILE_TOO_LARGE)
                 }

@@ -364,6 +364,30 @@ impl Mirrors {
         .hint(format!("a mirror is steered where its replica is: {}", there.join("; or ")))
     }
 
+    /// Where a volume that is not here is, as mirrors of this site tell; none if they do not.
+    pub(crate) fn at_other_site(&self, volume: &VolumeName) -> Option<String> {
+        let site_of = |peer| peers::name_of(&self.parts.node, peer);
+        let replica = self.parts.source.destinations().into_iter().find(|r| r.destination == *volume);
+        if let Some(of) = replica {
+            return Some(format!(
+                "{volume} is at {}, as the replica of {} here",
+                site_of(of.peer),
+                of.source
+            ));
+        }
+        let statuses = self.statuses();
+        let of = statuses.iter().map(|status| &status.relationship).find(|of| of.source == *volume)?;
+        Some(format!("{volume} is at {}, and {} here is its replica", site_of(of.peer), of.destination))
+    }
+
+    /// What whoever asks at the wrong site is told besides.
+    pub(crate) fn with_place(&self, volume: &VolumeName, error: ErrorBody) -> ErrorBody {
+        match self.at_other_site(volume).filter(|_| error.code == ErrorCode::NotFound) {
+            Some(there) => error.hint(format!("{there}: the same command at that site")),
+            None => error,
+        }
+    }
+
     /// All mirrors of both sides, by name: replicas first.
     pub(crate) async fn list(&self) -> Result<Vec<api::Mirror>, ErrorBody> {
         let now = self.parts.clock.now();
@@ -470,6 +494,10 @@ impl Mirrors {
             // One word from the first moment without its peer to the last, whatever its attempts have come to.
             state: match is_away {
                 true if status.relationship.schedule != Schedule::OnRequest => MirrorState::Queued,
+                // What shows its own state mirrors nothing yet.
+                _ if status.shows_own_state && status.state == farside_mirror::State::Mirrored => {
+                    MirrorState::Queued
+                }
                 _ => convert::state(status.state),
             },
             // A reason of before that the transfer goes on in spite of says less than that it stands.
@@ -559,6 +587,7 @@ impl Mirrors {
             resized: None,
             source_follows: None,
             taken_over: None,
+            given_up: None,
         }
     }
 
@@ -613,9 +642,13 @@ impl Mirrors {
                      mirror (the volume stays)"
                 )
             } else {
+                let again = match self.parts.node.peer(of.peer) {
+                    Some(_) => format!(", farside mirror resync {volume} makes it follow again"),
+                    None => String::new(),
+                };
                 format!(
                     "{volume} was broken off from {from}, and the mirror still remembers it by this name: farside mirror \
-                     delete {volume} ends it for good (the volume stays), farside mirror resync {volume} makes it follow again"
+                     delete {volume} ends it for good (the volume stays){again}"
                 )
             });
         }

@@ -13,6 +13,7 @@ use farside_peer::{Node, PeerId, PeerState};
 use farside_platform::Clock;
 use farside_transfer::{TransferReport, TransferResult};
 use parking_lot::Mutex;
+use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
@@ -43,6 +44,57 @@ struct Entry {
     document: Operation,
     volume: VolumeName,
     peer: PeerId,
+    waiting: Option<Arc<Waiting>>,
+}
+
+/// Whether work has begun that changes a role once there is a session. Until then nothing is changed, and it can be given up: a person
+/// who has seen that it was the wrong way must not find it done when the other site is back.
+#[derive(Debug)]
+pub(crate) struct Waiting(watch::Sender<Beginning>);
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Beginning {
+    Waits,
+    Begun,
+    GivenUp,
+}
+
+impl Default for Waiting {
+    fn default() -> Self {
+        Waiting(watch::Sender::new(Beginning::Waits))
+    }
+}
+
+impl Waiting {
+    /// It begins now, or has begun, unless it was given up: then this answers no.
+    pub(crate) fn begin(&self) -> bool {
+        self.decide(Beginning::Begun) || *self.0.borrow() == Beginning::Begun
+    }
+
+    /// Ends when it is given up.
+    pub(crate) async fn given_up(&self) {
+        if self.0.subscribe().wait_for(|now| *now == Beginning::GivenUp).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    fn give_up(&self) -> bool {
+        self.decide(Beginning::GivenUp)
+    }
+
+    fn waits(&self) -> bool {
+        *self.0.borrow() == Beginning::Waits
+    }
+
+    fn decide(&self, what: Beginning) -> bool {
+        self.0.send_if_modified(|now| {
+            let waits = *now == Beginning::Waits;
+            if waits {
+                *now = what;
+            }
+            waits
+        })
+    }
 }
 
 /// What an operation works for.
@@ -54,6 +106,15 @@ pub(crate) struct Subject {
     pub(crate) peer: PeerId,
     /// What is done.
     pub(crate) kind: OperationKind,
+    /// It waits for a session before it begins, and can be given up until then.
+    pub(crate) waiting: Option<Arc<Waiting>>,
+}
+
+impl Subject {
+    /// Of what begins at once.
+    pub(crate) fn new(volume: VolumeName, peer: PeerId, kind: OperationKind) -> Subject {
+        Subject { volume, peer, kind, waiting: None }
+    }
 }
 
 impl Operations {
@@ -126,10 +187,12 @@ impl Operations {
             ended_at: None,
             transfer: None,
             session_lost_seconds: None,
+            waits_to_begin: false,
             record: None,
             error: None,
         };
-        entries.insert(id, Entry { document, volume: subject.volume, peer: subject.peer });
+        let Subject { volume, peer, waiting, .. } = subject;
+        entries.insert(id, Entry { document, volume, peer, waiting });
         Ok(id)
     }
 
@@ -161,8 +224,26 @@ impl Operations {
                 entry.document.phase = document.phase;
             }
             document.session_lost_seconds = self.session_lost_seconds(node, entry);
+            document.waits_to_begin = entry.waiting.as_ref().is_some_and(|waiting| waiting.waits());
         }
         document
+    }
+
+    /// Gives up what was asked for of a volume and has not begun. Answers whether there was any.
+    pub(crate) fn give_up(&self, volume: &VolumeName) -> bool {
+        let entries = self.entries.lock();
+        let waiting =
+            entries.values().filter(|entry| entry.volume == *volume).filter_map(|e| e.waiting.as_ref());
+        // All of them: a second request waits as the first does.
+        waiting.filter(|waiting| waiting.give_up()).count() > 0
+    }
+
+    /// What was asked for and has not begun: the volume, whose session it waits for, and what it is.
+    pub(crate) fn waiting(&self) -> Vec<(VolumeName, PeerId, OperationKind)> {
+        let entries = self.entries.lock();
+        let waits = |entry: &&Entry| entry.waiting.as_ref().is_some_and(|waiting| waiting.waits());
+        let running = entries.values().filter(|entry| entry.document.state == OperationState::Running);
+        running.filter(waits).map(|entry| (entry.volume.clone(), entry.peer, entry.document.kind)).collect()
     }
 
     fn session_lost_seconds(&self, node: &Node, entry: &Entry) -> Option<f64> {
@@ -274,11 +355,7 @@ mod tests {
     #[test]
     fn a_second_role_change_is_refused_and_does_not_become_the_last_that_is_known() {
         let operations = Operations::new(Arc::new(farside_platform::SystemClock::default()));
-        let swap = |volume: &str| Subject {
-            volume: volume.parse().unwrap(),
-            peer: PeerId([0; 32]),
-            kind: OperationKind::Swap,
-        };
+        let swap = |volume: &str| Subject::new(volume.parse().unwrap(), PeerId([0; 32]), OperationKind::Swap);
         let first = operations.admit(swap("q/v")).unwrap();
         let refused = operations.admit(swap("q/v")).err().unwrap();
         assert_eq!(refused.code, ErrorCode::Refused);
@@ -290,6 +367,24 @@ mod tests {
         operations.entries.lock().get_mut(&first).unwrap().document.state = OperationState::Done;
         assert!(operations.running_swap(&"q/v".parse().unwrap()).is_none());
         assert!(operations.admit(swap("q/v")).is_ok());
+    }
+
+    #[test]
+    fn what_has_not_begun_is_given_up_or_begins_and_never_both() {
+        let operations = Operations::new(Arc::new(farside_platform::SystemClock::default()));
+        let volume: VolumeName = "q/v".parse().unwrap();
+        let admit = |waiting: &Arc<Waiting>| {
+            let subject = Subject::new(volume.clone(), PeerId([0; 32]), OperationKind::Resync);
+            operations.admit(Subject { waiting: Some(Arc::clone(waiting)), ..subject }).unwrap()
+        };
+        let (first, second) = (Arc::new(Waiting::default()), Arc::new(Waiting::default()));
+        admit(&first);
+        assert_eq!(operations.waiting().len(), 1);
+        assert!(operations.give_up(&volume) && !first.begin(), "who was given up does not begin");
+        assert!(!operations.give_up(&volume), "there is no other");
+        admit(&second);
+        assert!(second.begin() && !operations.give_up(&volume) && second.begin(), "what has begun goes on");
+        assert!(operations.waiting().is_empty());
     }
 
     #[test]

@@ -49,6 +49,13 @@ pub(crate) fn busy(volume: &VolumeName, writers: &Clients) -> Option<String> {
     })
 }
 
+/// That somebody has asked for a resync which has not begun.
+pub(crate) fn resync_waits(volume: &VolumeName, peer: &str) -> String {
+    format!(
+        "a resync that was asked for waits for {peer}: when that answers, {volume} becomes a replica and shows what is there. Until then nothing is changed, and farside mirror abort {volume} gives it up"
+    )
+}
+
 /// How a side branch is used.
 fn opens(name: &str) -> String {
     format!(
@@ -187,7 +194,10 @@ pub(crate) fn delete_volume(
     hosts: &[VolumeHost],
 ) -> Plan {
     let mut plan = plan(format!("delete volume {volume}"));
-    plan.would.push(format!("{volume} and its {snapshots} snapshots are deleted"));
+    plan.would.push(match snapshots {
+        1 => format!("{volume} and its snapshot are deleted"),
+        many => format!("{volume} and its {many} snapshots are deleted"),
+    });
     leave_clones(&mut plan, clones);
     end_rights(&mut plan, rights_of);
     if !hosts.is_empty() {
@@ -298,7 +308,10 @@ pub(crate) fn delete_pool(
     end_rights(&mut plan, rights_of);
     lose(
         &mut plan,
-        format!("all {volumes} volumes of the pool with their snapshots; with metadata:"),
+        match volumes {
+            1 => String::from("the volume of the pool with its snapshots; metadata is counted too"),
+            many => format!("all {many} volumes of the pool with their snapshots; metadata is counted too"),
+        },
         Some(used_bytes),
         None,
     );
@@ -363,11 +376,15 @@ pub(crate) struct BreakFacts<'a> {
     pub(crate) fence: FenceAfter,
     /// Bytes of a transfer under way that have arrived.
     pub(crate) arrived_bytes: Option<u64>,
+    /// The source's site, if there is a session and it answers.
+    pub(crate) answering: Option<&'a str>,
     /// When the source's site was last heard, if it is away.
     pub(crate) heard: Option<Heard<'a>>,
     pub(crate) readers: usize,
     /// The group that it is in.
     pub(crate) group: Option<&'a str>,
+    /// Others of it are replicas still.
+    pub(crate) others_follow: bool,
     /// Why the pool accepts no writes of hosts now.
     pub(crate) hosts_refused: Option<&'a str>,
     /// Old side branches of the volume that go for what is set aside.
@@ -441,11 +458,22 @@ pub(crate) fn break_off(facts: &BreakFacts<'_>) -> Plan {
              one: its hosts are stopped then if it was allowed with --fence, and else write on"
         }
     }));
-    if let Some(group) = facts.group {
+    if let Some(site) = facts.answering.filter(|_| at.is_none() && !is_given_up && !shows_own_state) {
         plan.would.push(format!(
-            "the other volumes of group {group} stay replicas, and none of them is updated from then on; farside mirror break --group \
-             {group} takes all of them over at one moment"
+            "{site} answers: if both sites run and the roles are only to change, farside mirror swap {volume} loses nothing"
         ));
+    }
+    if let Some(group) = facts.group {
+        plan.would.push(match facts.others_follow {
+            true => format!(
+                "the other volumes of group {group} stay replicas, and none of them is updated from then on; farside mirror break --group \
+                 {group} takes all of them over at one moment"
+            ),
+            false => format!(
+                "no other volume of group {group} is a replica: what hosts have written to those since they were broken off may not fit to \
+                 what {volume} shows; farside mirror break --group {group} looks, and refuses then"
+            ),
+        });
     }
     if facts.readers > 0 {
         plan.would.push(format!(
@@ -1097,10 +1125,19 @@ pub(crate) fn overtaken(facts: &OvertakenFacts<'_>) -> String {
              {follows} farside mirror resync from here. If {follows} counts: farside mirror release {volume} {peer}, or \
              farside mirror resync {destination} at {peer}"
         ),
-        (None, None) => format!(
-            "; farside mirror resync {volume} --from {peer}:{destination} takes over their state and keeps this one as a \
-             side branch; farside mirror release {volume} {peer} keeps both"
-        ),
+        (None, None) => {
+            // Without a mirror nothing there says what it would follow.
+            let back = match facts.ended {
+                true => String::new(),
+                false => format!(
+                    "; farside mirror resync {destination} at {peer} has that one follow again, if the break was the mistake"
+                ),
+            };
+            format!(
+                "; farside mirror resync {volume} --from {peer}:{destination} takes over their state and keeps this one as a \
+                 side branch{back}; farside mirror release {volume} {peer} keeps both"
+            )
+        }
     }
 }
 

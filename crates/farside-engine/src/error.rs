@@ -43,9 +43,10 @@ pub enum EngineError {
     Invalid(String),
     /// The pool has no room.
     #[error(
-        "pool {pool} is full: the next piece of what comes needs {needed_bytes} bytes, and {available_bytes} are available for this; more may \
+        "pool {pool} is full: the next piece of what comes needs {:.1} MiB, and {:.1} MiB are available for this; more may \
          follow (farside mirror initialize --plan says how much a first copy brings). What hosts see is unchanged, and what has come \
-         stays for the next try. To make room: farside pool grow {pool} --size …, or delete snapshots that nobody needs"
+         stays for the next try. To make room: farside pool grow {pool} --size …, or delete snapshots that nobody needs",
+        *needed_bytes as f64 / f64::from(1 << 20), *available_bytes as f64 / f64::from(1 << 20)
     )]
     NoSpace {
         /// The pool.

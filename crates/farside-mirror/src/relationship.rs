@@ -25,8 +25,8 @@ mod upstream;
 
 pub(crate) use announcements::{newest_in, swap_message};
 pub(crate) use command::{Parts, Replaced, Replacing, RoleChangeCommand};
-pub use common_base::Comparing;
-pub(crate) use common_base::{common_base, drop_probe};
+pub use common_base::{Comparing, ResyncRequest};
+pub(crate) use common_base::{base_to_begin_from, common_base, drop_probe, no_room};
 pub use dissolve::dissolve_in_pool;
 pub(crate) use dissolve::handed_over;
 pub use mirror::{Asked, Mirror};

@@ -58,6 +58,7 @@ fn mirror_status() {
             resized: None,
             source_follows: Some("c:r/v".into()),
             taken_over: Some(TakenOver { reverse: true }),
+            given_up: Some("resync".into()),
         }],
         json!([{
             "id": ID, "name": "q/r", "role": "destination", "source": "a:p/v", "destination": "q/r",
@@ -72,7 +73,7 @@ fn mirror_status() {
             },
             "overtaken": null, "source_heard": "noted", "source_heard_at": "2026-11-21T21:30:00Z",
             "source_overtaken": {"by": "c:r/s", "since": "2026-11-21T21:00:00Z"}, "source_follows": "c:r/v",
-            "taken_over": {"reverse": true}
+            "taken_over": {"reverse": true}, "given_up": "resync"
         }]),
     );
 }

@@ -79,12 +79,13 @@ fn a_check_a_plan_and_an_operation() {
             ended_at: None,
             transfer: None,
             session_lost_seconds: Some(2.5),
+            waits_to_begin: true,
             record: None,
             error: Some(ErrorBody::new(ErrorCode::PeerUnreachable, "gone")),
         },
         json!({
             "id": ID, "kind": "swap", "phase": "last-update", "volume": "q/r", "state": "failed", "started_at": "2026-11-21T20:00:00Z",
-            "ended_at": null, "transfer": null, "session_lost_seconds": 2.5, "record": null,
+            "ended_at": null, "transfer": null, "session_lost_seconds": 2.5, "waits_to_begin": true, "record": null,
             "error": {"code": "peer-unreachable", "message": "gone", "hint": null}
         }),
     );

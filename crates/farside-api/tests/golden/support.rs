@@ -24,6 +24,7 @@ fn support() {
                     listen: "0.0.0.0:7443".into(),
                     names: vec!["san.example".into()],
                     own_certificate: false,
+                    delay_seconds: Some(3600.0),
                 }),
                 nbd: Some(NbdConfiguration {
                     listen: "0.0.0.0:10809".into(),
@@ -83,7 +84,7 @@ fn support() {
             "started_at": "2026-11-21T20:00:00Z", "now": "2026-11-21T21:00:00Z",
             "configuration": {
                 "name": "a", "data_dir": "/var/lib/farside", "peer_listen": "0.0.0.0:7440", "http": "off",
-                "api": {"listen": "0.0.0.0:7443", "names": ["san.example"], "own_certificate": false},
+                "api": {"listen": "0.0.0.0:7443", "names": ["san.example"], "own_certificate": false, "delay_seconds": 3600.0},
                 "nbd": {
                     "listen": "0.0.0.0:10809", "tls": true, "names": ["san.example"], "own_certificates": false
                 },

@@ -136,11 +136,16 @@ pub enum Mirror {
         /// POOL/VOL here
         volume: VolumeName,
     },
-    /// Stop the running or waiting transfer; the replica stays as it was
-    #[command(after_help = "Example:\n  farside mirror abort q/db")]
+    /// Stop the running or waiting transfer; the replica stays as it was. A resync that has not begun is given up; of one that
+    /// has, only the transfer ends, and farside mirror break gives it up
+    #[command(after_help = "Examples:\n  farside mirror abort q/db\n  farside mirror abort --group shop")]
     Abort {
         /// POOL/VOL here
-        volume: VolumeName,
+        #[arg(required_unless_present = "group", conflicts_with = "group")]
+        volume: Option<VolumeName>,
+        /// Those of all mirrors of this group
+        #[arg(long, value_name = "NAME", value_parser = parse_label)]
+        group: Option<String>,
     },
     /// Make the replica writable, at its newest point or an earlier one; never asks the peer
     #[command(

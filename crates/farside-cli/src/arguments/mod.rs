@@ -259,6 +259,7 @@ mod tests {
             ("host revoke h p/v", "host deny h p/v"),
             ("host grant h p/v", "host allow h p/v"),
             ("peer revoke s p/v", "peer deny s p/v"),
+            ("peer add h:7440", "peer join h:7440"),
             ("alarm ls", "alarm list"),
             ("alarm acknowledge 1", "alarm ack 1"),
             ("site ls", "site list"),

@@ -68,6 +68,7 @@ pub enum Peer {
                       user of the machine can read arguments.\n\nExamples:\n  farside peer join siteA.example:7440\n  farside peer join \
                       siteA.example:7440 --code-file invite.txt --name siteA"
     )]
+    #[command(alias = "add")]
     Join {
         /// Address of the other site; the port is 7440 if you name none
         #[arg(value_name = "HOST[:PORT]", value_parser = parse_address)]

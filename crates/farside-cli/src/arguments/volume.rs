@@ -85,6 +85,9 @@ pub enum Volume {
         /// What it may take of its pool.
         #[command(flatten)]
         limits: Limits,
+        /// Who tries this is told of `resize`, which can take data away
+        #[arg(long, value_name = "SIZE", value_parser = parse_size, hide = true)]
+        size: Option<u64>,
     },
     /// List volumes
     #[command(after_help = "Example:\n  farside volume list --json")]

@@ -103,7 +103,7 @@ fn unfound(pool: &str, unreachable: &str) -> ErrorBody {
         "{pool} is not a file here, and no daemon answers to say whether a pool is called so: {unreachable}"
     );
     ErrorBody::new(ErrorCode::NotFound, message)
-        .hint("give the path of the pool's file or device, as it was given to farside pool create")
+        .hint("give the path of the pool's file or device, as it was given to farside pool create: only the daemon knows pools by name")
 }
 
 /// That the daemon itself has it open, with what can be done instead; none if none of its pools is in this file.

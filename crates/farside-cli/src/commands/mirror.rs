@@ -13,16 +13,16 @@ pub(super) mod side_branches;
 
 use std::time::Duration;
 
+use farside_api::split::{splits, with_splits};
 use farside_api::{
     BreakMirror, CreateMirror, ErrorBody, ErrorCode, LogLine, Mirror, MirrorDestination, MirrorState,
-    Operation, OperationKind, OperationState, PeerState, PeerStatus, RequestedBy, ResyncMirror, Role,
-    SetMirror, SourceHeard, StartTransfer, TransferKind, TransferRecord, TransferResult, awake,
+    Operation, OperationKind, OperationState, Peer, PeerState, PeerStatus, RequestedBy, ResyncMirror, Role,
+    SetMirror, SourceHeard, StartTransfer, Timestamp, TransferKind, TransferRecord, TransferResult, awake,
 };
 use reqwest::Method;
 
 pub(super) use check::most_of as lag_at_most;
 
-use self::group::split::{splits, with_splits};
 use self::outcomes::{advice_after_resync, advice_after_swap, name_of, outcome};
 use self::side_branches::{gone_since, has_side_branches, side_branches};
 use super::context::{Context, Failed};
@@ -129,11 +129,16 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
         }
         Verb::Update { volume, group, no_wait, timeout } => {
             // Whichever of a group is updated, all are.
-            let volume = match (volume, group) {
-                (Some(volume), _) => volume,
-                (None, group) => group::one_of(&context, &group.unwrap_or_default()).await?,
+            let volume = match (&volume, &group) {
+                (Some(volume), _) => volume.clone(),
+                (None, group) => group::one_of(&context, group.as_deref().unwrap_or_default()).await?,
             };
+            let of = volume.to_string();
             transfer(&context, "update", TransferArguments { volume, no_wait, timeout }).await?;
+            if let Some(group) = group.filter(|_| !no_wait && !context.json) {
+                let mirrors: Vec<Mirror> = context.client.get(&["mirrors"]).await?;
+                print(&answers::others_of_group(&mirrors, &group, &of));
+            }
         }
         Verb::Wait { volume } => {
             let name = volume.to_string();
@@ -149,7 +154,9 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
         }
         Verb::Quiesce { volume } => act(&context, &volume, "quiesce", answers::quiesced).await?,
         Verb::Resume { volume } => act(&context, &volume, "resume", answers::resumed).await?,
-        Verb::Abort { volume } => act(&context, &volume, "abort", answers::aborted).await?,
+        Verb::Abort { group: Some(group), .. } => group::abort::abort(&context, &group).await?,
+        Verb::Abort { volume: None, .. } => {}
+        Verb::Abort { volume: Some(volume), .. } => act(&context, &volume, "abort", answers::aborted).await?,
         Verb::Destinations { volume } => {
             let volume = volume.map(|v| v.to_string());
             let query: Vec<_> = volume.iter().map(|v| ("volume", v.as_str())).collect();
@@ -166,7 +173,8 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
             let released: Option<Vec<MirrorDestination>> =
                 carry_out(&context.client, request, destructive, context.json).await?;
             if let Some(released) = released {
-                context.show(&released, |_| format!("{volume} is released from {peer}\n"));
+                context
+                    .show(&released, |released| destinations::released(released, &volume.to_string(), &peer));
             }
         }
         Verb::Resync { volume, group, no_wait, timeout, from, whole, every, timetable, destructive } => {
@@ -233,7 +241,8 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
             if let Some(broken) = broken {
                 let gone = gone_since(&context, &volume, &before).await;
                 context.aside(&gone);
-                context.show(&broken, |m| answers::broken_off(m) + &gone);
+                let others_follow = !context.json && group::others_follow(&context, &broken).await;
+                context.show(&broken, |m| answers::broken_off(m, others_follow) + &gone);
             }
         }
         Verb::Drill(arguments) => {
@@ -276,10 +285,12 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
             });
         }
         Verb::Check { volumes, max_lag } => {
-            let mirrors: Vec<Mirror> = context.client.get(&["mirrors"]).await?;
+            let (mirrors, peers) =
+                tokio::try_join!(context.client.get(&["mirrors"]), context.client.get(&["peers"]))?;
+            let (mirrors, peers): (Vec<Mirror>, Vec<Peer>) = (mirrors, peers);
             let asked: Vec<String> = volumes.iter().map(ToString::to_string).collect();
             let most = max_lag.map(|most| most.as_secs_f64());
-            match check::judged(&mirrors, &asked, most) {
+            match check::judged(&mirrors, &check::silent(&peers, most, Timestamp::now()), &asked, most) {
                 Ok(found) => {
                     let document = serde_json::json!({ "message": found, "problems": [] });
                     context.show(&document, |_| format!("{found}\n"));
@@ -328,7 +339,11 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
                 impact: Impact::Service,
             };
             end(&context, request, destructive, |m| {
-                format!("the mirror of {} has ended; the volume stays\n", m.name)
+                format!(
+                    "the mirror of {0} has ended; the volume stays. What both sides had in common is let go: to have it follow again, farside \
+                     mirror resync {0} --from {1}, with --whole where nothing is left\n",
+                    m.name, m.source
+                )
             })
             .await?;
         }
@@ -425,6 +440,7 @@ fn as_operation(volume: &str, record: &TransferRecord) -> Operation {
         ended_at: Some(record.ended_at),
         transfer: None,
         session_lost_seconds: None,
+        waits_to_begin: false,
         record: Some(record.clone()),
         error: None,
     }
@@ -563,8 +579,12 @@ async fn advise(context: &Context, volume: &VolumeName) {
     }
 }
 
+/// Where the group stands in a row, where there are any.
+const GROUP_COLUMN: usize = 3;
+
 fn listing(mirrors: &[Mirror]) -> String {
-    let columns = [
+    let has_groups = mirrors.iter().any(|mirror| mirror.group.is_some());
+    let mut columns = vec![
         Column::Left("name"),
         Column::Left("role"),
         Column::Left("peer volume"),
@@ -574,8 +594,11 @@ fn listing(mirrors: &[Mirror]) -> String {
         Column::Left("schedule"),
         Column::Left("why"),
     ];
+    if has_groups {
+        columns.insert(GROUP_COLUMN, Column::Left("group"));
+    }
     let rows = mirrors.iter().map(|m| {
-        vec![
+        let mut row = vec![
             m.name.clone(),
             name_of(&m.role),
             if m.role == Role::Destination { m.source.clone() } else { m.destination.clone() },
@@ -584,7 +607,11 @@ fn listing(mirrors: &[Mirror]) -> String {
             or_dash(m.current_snapshot.clone(), |s| s),
             or_dash(m.schedule.clone(), |s| s),
             m.why.clone().unwrap_or_default(),
-        ]
+        ];
+        if has_groups {
+            row.insert(GROUP_COLUMN, or_dash(m.group.clone(), |group| group));
+        }
+        row
     });
     table(&columns, rows.collect(), "no mirrors; make one with farside mirror create")
 }
@@ -760,10 +787,10 @@ mod tests {
 
     #[test]
     fn a_volume_is_not_called_writable_where_its_pool_takes_nothing() {
-        let said = answers::broken_off(&mirror("destination", json!({})));
+        let said = answers::broken_off(&mirror("destination", json!({})), true);
         assert!(said.starts_with("q/v is writable, as of"), "{said}");
         let refused = "the file system has 0 MiB free: free at least 5 MiB there (df /srv/q.pool).";
-        let said = answers::broken_off(&mirror("destination", json!({ "hosts_refused": refused })));
+        let said = answers::broken_off(&mirror("destination", json!({ "hosts_refused": refused })), true);
         assert!(!said.contains("is writable, as of") && said.contains(refused), "{said}");
         assert!(said.starts_with("q/v is broken off"), "{said}");
     }
@@ -771,7 +798,7 @@ mod tests {
     #[test]
     fn what_a_resync_has_not_reached_is_given_back_as_it_was() {
         let own = mirror("destination", json!({ "shows_own_state": true }));
-        let said = answers::broken_off(&own);
+        let said = answers::broken_off(&own, true);
         assert!(said.starts_with("q/v is writable, as hosts here left it: the resync"), "{said}");
         assert!(!said.contains("as of"), "{said}");
         assert_eq!(lag(&own), "-");

@@ -88,6 +88,11 @@ async fn config_show(context: Context) -> Result<(), ErrorBody> {
             ("log", configuration.log.clone()),
             ("log format", configuration.log_format.clone()),
         ];
+        if let Some(api) = &configuration.api {
+            let waits =
+                api.delay_seconds.map(|seconds| format!("wait {}, and can be stopped", duration(seconds)));
+            rows.push(("deletions over HTTPS", waits.unwrap_or_else(|| String::from("run at once"))));
+        }
         if let Some(daemon) = &configuration.daemon {
             rows.insert(
                 1,

@@ -6,11 +6,12 @@
 use std::time::{Duration, Instant};
 
 use console::Term;
-use farside_api::{ErrorBody, Mirror, MirrorState, Peer, PeerState, Pool, PoolState, Role, SiteStatus};
+use farside_api::{
+    ErrorBody, Mirror, MirrorState, Peer, PeerState, Pool, PoolState, Role, SiteStatus, Split, splits,
+};
 use serde::Serialize;
 
 use super::context::Context;
-use super::mirror::group::split::{Split, splits};
 use crate::output::{one_line, print};
 use crate::progress;
 use crate::quantities::{duration, rate, size};
@@ -140,14 +141,19 @@ fn head(overview: &Overview) -> String {
     let Overview { site, peers, mirrors, .. } = overview;
     let connected = peers.iter().filter(|peer| peer.state == PeerState::Connected).count();
     let awake = farside_api::awake(mirrors);
-    let replicas = awake.iter().filter(|mirror| mirror.role == Role::Destination).count();
+    // What was broken off is nobody's replica, and not yet anybody's original.
+    let is_broken_off =
+        |mirror: &&&Mirror| mirror.role == Role::Destination && mirror.state == MirrorState::BrokenOff;
+    let broken_off = awake.iter().filter(is_broken_off).count();
+    let replicas = awake.iter().filter(|mirror| mirror.role == Role::Destination).count() - broken_off;
+    let beside = if broken_off == 0 { String::new() } else { format!(", {broken_off} broken off") };
     let of = |count: usize, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
     format!(
-        "{}   {connected} of {} peers   {}, {}   transfers {} of {}, {} wait",
+        "{}   {connected} of {} peers   {}, {}{beside}   transfers {} of {}, {} wait",
         site.name,
         peers.len(),
         of(replicas, "replica"),
-        of(awake.len() - replicas, "original"),
+        of(awake.len() - replicas - broken_off, "original"),
         site.transfers_under_way,
         site.transfer_size,
         site.transfers_waiting

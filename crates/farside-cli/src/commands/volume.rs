@@ -42,7 +42,15 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
             let volume: Volume = context.client.get(&path(&name)).await?;
             context.show(&volume, status);
         }
-        Verb::Set { name, limits } => {
+        Verb::Set { name, size: Some(_), .. } => {
+            let message = format!("the size of {name} is not among what is set. Nothing was changed");
+            return Err(ErrorBody::new(ErrorCode::WrongUsage, message)
+                .hint(format!(
+                    "farside volume resize {name} --size SIZE; --plan shows what a smaller size takes away"
+                ))
+                .into());
+        }
+        Verb::Set { name, limits, size: None } => {
             let request = set(&limits);
             if request == SetVolume::default() {
                 return Err(ErrorBody::new(ErrorCode::WrongUsage, "nothing to change")

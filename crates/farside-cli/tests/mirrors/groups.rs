@@ -246,6 +246,37 @@ fn what_a_group_sets_aside_has_one_name_and_is_gone_back_to() {
 }
 
 #[test]
+fn a_group_of_which_one_volume_was_broken_off_is_called_split_until_it_is_whole() {
+    let pair = Pair::start();
+    grouped(&pair, "");
+    let b = &pair.b;
+    b.ok("mirror update q/data");
+    assert!(b.ok("mirror status").contains("GROUP"));
+    assert!(b.ok("mirror break q/log --yes").contains("farside mirror break --group shop"));
+    let split = "group shop is split: q/log was broken off, and hosts may write to it here, q/data is the replica of a:p/data";
+    for command in ["status", "mirror status", "mirror status q/data"] {
+        let said = b.ok(command);
+        assert!(said.contains(split), "{command}: {said}");
+    }
+    let said = b.fails(1, "mirror check");
+    assert!(said.contains(split) && said.contains("farside mirror break --group shop"), "{said}");
+    // It is told by itself, too: after half a minute, as one command may be under way.
+    let alarm = || {
+        let open = b.json("alarm list");
+        open.as_array().unwrap().iter().find(|alarm| alarm["kind"] == "group-split").cloned()
+    };
+    eventually("an alarm is raised", || alarm().is_some());
+    assert_eq!(
+        (&alarm().unwrap()["subject"], &alarm().unwrap()["severity"]),
+        (&"shop".into(), &"critical".into())
+    );
+    b.ok("mirror break --group shop --yes");
+    assert!(!b.ok("mirror status").contains("is split"));
+    eventually("the alarm is over", || alarm().is_none());
+    assert!(!b.ok("status").contains("is split"));
+}
+
+#[test]
 fn a_group_turns_round_and_back() {
     let pair = Pair::start();
     grouped(&pair, " --every 2s");

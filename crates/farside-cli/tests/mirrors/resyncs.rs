@@ -1,7 +1,11 @@
 //! Resyncs that come to nothing, and what resyncs and rollbacks push out: whoever looks later finds that it was so, why, and what to
 //! type.
 
-use crate::support::{Pair, Site, eventually, status};
+use std::process::Stdio;
+
+use crate::support::{Pair, Site, eventually, seed, status};
+use rand::rngs::StdRng;
+use rand::{RngCore, SeedableRng};
 
 #[test]
 fn a_resync_that_waited_in_vain_is_told_by_status_and_history() {
@@ -14,7 +18,8 @@ fn a_resync_that_waited_in_vain_is_told_by_status_and_history() {
     eventually("the session is gone", || b.json("peer status a")["state"] != "connected");
     b.ok("mirror resync q/v --no-wait --timeout 1s");
     let why = || status(b, "q/v")["why"].as_str().unwrap_or_default().to_owned();
-    eventually("status tells", || why().contains("the resync did not begin: no session with"));
+    eventually("status tells", || why().contains("the resync did not begin (at "));
+    assert!(why().contains("): no session with"), "{}", why());
     assert!(why().contains("q/v is as it was. To try again: farside mirror resync q/v"), "{}", why());
     assert_eq!(status(b, "q/v")["state"], "broken-off");
     let history = b.json("mirror history q/v");
@@ -35,6 +40,89 @@ fn a_resync_that_waited_in_vain_is_told_by_status_and_history() {
     b.ok("mirror resync q/v --yes");
     assert!(!why().contains("the resync did not begin"), "{}", why());
     assert_eq!(b.json("mirror history q/v")[0]["result"], "ok");
+}
+
+#[test]
+fn a_resync_that_waits_for_a_dead_site_is_seen_and_can_be_given_up() {
+    let mut pair = Pair::start();
+    pair.mirror(4 << 20);
+    pair.b.ok("mirror initialize q/v");
+    pair.b.ok("mirror break q/v --yes");
+    write(&pair.b, "q/v", 7);
+    pair.a.kill();
+    let b = &pair.b;
+    eventually("the session is gone", || b.json("peer status a")["state"] != "connected");
+    b.ok("mirror resync q/v --no-wait --timeout 10m");
+    let why = status(b, "q/v")["why"].as_str().unwrap_or_default().to_owned();
+    assert!(why.contains("a resync that was asked for waits for a:"), "{why}");
+    assert!(why.contains("farside mirror abort q/v gives it up"), "{why}");
+    assert!(b.ok("status").contains("a resync that was asked for waits"));
+    let said = b.ok("mirror abort q/v");
+    assert!(said.contains("the resync that waited is given up; nothing was changed"), "{said}");
+    eventually("it is not said any more", || !b.ok("mirror status q/v").contains("that was asked for waits"));
+    // Whoever ends the command that waits, gives it up.
+    let command = b
+        .command("mirror resync q/v --yes --timeout 10m")
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    eventually("it waits", || b.ok("mirror status q/v").contains("that was asked for waits"));
+    let pid = rustix::process::Pid::from_raw(command.id() as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let ended = command.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(said.contains("given up before it had begun; nothing of q/v was changed"), "{said}");
+    assert_eq!(ended.status.code(), Some(130));
+
+    pair.a.restart();
+    let b = &pair.b;
+    eventually("they meet again", || b.json("peer status a")["state"] == "connected");
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    let now = status(b, "q/v");
+    assert_eq!(now["state"], "broken-off", "{now}");
+    let mut shown = [0; 4096];
+    b.nbd("q/v").read(0, &mut shown).unwrap();
+    assert_eq!(shown, [7; 4096], "what hosts wrote is what it shows");
+    b.ok("mirror resync q/v --yes");
+    assert_eq!(status(b, "q/v")["state"], "mirrored");
+}
+
+#[test]
+fn a_resync_that_does_not_fit_is_refused_before_the_volume_is_a_replica() {
+    let pair = Pair::with_pools(512 << 20, 64 << 20);
+    pair.mirror(48 << 20);
+    let (a, b) = (&pair.a, &pair.b);
+    b.ok("mirror initialize q/v");
+    b.ok("mirror break q/v --yes");
+    let mut host = a.nbd("p/v");
+    let mut random = StdRng::seed_from_u64(seed());
+    for at in 0..48 {
+        let mut bytes = vec![0; 1 << 20];
+        random.fill_bytes(&mut bytes);
+        host.write(at << 20, &bytes).unwrap();
+    }
+    host.flush().unwrap();
+    b.ok("volume create q/filler --size 64M");
+    let mut filler = b.nbd("q/filler");
+    for at in 0..24 {
+        let mut bytes = vec![0; 1 << 20];
+        random.fill_bytes(&mut bytes);
+        filler.write(at << 20, &bytes).unwrap();
+    }
+    filler.flush().unwrap();
+    let planned = b.ok("mirror resync q/v --plan");
+    assert!(planned.contains("there is room for"), "{planned}");
+    let said = b.fails(4, "mirror resync q/v --yes");
+    assert!(
+        said.contains("the resync of q/v brings 48.0 MiB") && said.contains("q/v is as it was"),
+        "{said}"
+    );
+    assert_eq!(status(b, "q/v")["state"], "broken-off");
+    write(b, "q/v", 3);
+    b.ok("pool grow q --size 256M");
+    b.ok("mirror resync q/v --yes");
+    assert_eq!(status(b, "q/v")["state"], "mirrored");
 }
 
 fn write(site: &Site, volume: &str, stamp: u8) {

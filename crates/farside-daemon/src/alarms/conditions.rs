@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use farside_api::{Delayed, PoolRoom};
+use farside_api::{Delayed, PoolRoom, Split};
 use farside_mirror::{Schedule, State};
 use farside_peer::PeerId;
 use farside_platform::Timestamp;
@@ -61,6 +61,8 @@ pub(crate) struct Seen {
     pub(crate) ending: Vec<ending::EndingSeen>,
     /// The other daemons of this site.
     pub(crate) daemons: DaemonsSeen,
+    /// Groups of which a part is used here, and the other at another site.
+    pub(crate) splits: Vec<Split>,
     /// The site meets nobody on purpose: what depends on peers stays as it is.
     pub(crate) is_isolated: bool,
 }
@@ -261,6 +263,9 @@ impl Conditions {
         let mut things = BTreeSet::new();
         for delayed in seen.delayed.iter().filter(|delayed| things.insert(&delayed.thing)) {
             of_delayed(delayed, &mut found);
+        }
+        for split in &seen.splits {
+            of_split(split, &mut found);
         }
         for (volume, why) in &seen.failing_snapshots {
             of_failing_snapshots(volume, why, &mut found);
@@ -611,6 +616,20 @@ fn of_break(name: &str, mirror: &DrivenSeen, is_isolated: bool, found: &mut Foun
     }
 }
 
+/// A group whose volumes are of no use together. While its roles change that is so for a moment.
+fn of_split(split: &Split, found: &mut Found) {
+    let group = &split.group;
+    if split.is_changing() {
+        return found.unsure(&[Kind::GroupSplit], group);
+    }
+    found.holds(
+        Kind::GroupSplit,
+        group,
+        format!("group {group} is split: {}", split.places()),
+        format!("{}. Start no host on it before all of it is on one side", split.ways_out()),
+    );
+}
+
 fn of_signature(name: &str, mirror: &DrivenSeen, found: &mut Found) {
     match &mirror.signature {
         Signature::Normal => {}
@@ -700,7 +719,12 @@ fn of_room(name: &str, mirror: &DrivenSeen, pools: &[PoolSeen], found: &mut Foun
         format!(
             "{name} stands still, and will not get on until there is room for what is to be brought: {why}"
         ),
-        format!("{to_make_room}; then farside mirror update {name}"),
+        match mirror.state {
+            State::Uninitialized | State::Initializing => {
+                format!("{to_make_room}; then farside mirror initialize {name}")
+            }
+            _ => format!("{to_make_room}; then farside mirror update {name}"),
+        },
     );
 }
 

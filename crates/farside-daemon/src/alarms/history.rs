@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use farside_platform::Timestamp;
-use farside_transfer::{TransferReport, TransferResult};
+use farside_transfer::{TransferKind, TransferReport, TransferResult};
 use uuid::Uuid;
 
 use super::conditions::{Failures, Signature};
@@ -76,6 +76,8 @@ impl History {
         }
         match report.result {
             TransferResult::Ok => self.failures = Failures::default(),
+            // A resync that did not begin is no transfer: whoever asked was told, and nothing tries it again.
+            TransferResult::Failed if is_unbegun(report) => {}
             TransferResult::Failed => {
                 self.failures.in_a_row = self.failures.in_a_row.saturating_add(1);
                 self.failures.last.clone_from(&report.reason);
@@ -87,10 +89,12 @@ impl History {
     }
 }
 
+fn is_unbegun(report: &TransferReport) -> bool {
+    report.kind == TransferKind::Resync && report.ended_at == report.started_at
+}
+
 #[cfg(test)]
 mod tests {
-    use farside_transfer::TransferKind;
-
     use super::*;
 
     fn report(id: u128, result: TransferResult) -> TransferReport {

@@ -37,13 +37,15 @@ pub(crate) enum Kind {
     EndsSoon,
     /// One of several daemons of this site does not live.
     DaemonGone,
+    /// A part of a group is used here, and the other at another site.
+    GroupSplit,
     /// A person tries the ways on which alarms go out. Never in the book.
     Test,
 }
 
 impl Kind {
     /// Every kind that is raised by itself.
-    pub(crate) const ALL: [Kind; 16] = [
+    pub(crate) const ALL: [Kind; 17] = [
         Kind::ObjectiveBroken,
         Kind::ObjectiveAtRisk,
         Kind::NoProgress,
@@ -60,6 +62,7 @@ impl Kind {
         Kind::SnapshotsFailing,
         Kind::EndsSoon,
         Kind::DaemonGone,
+        Kind::GroupSplit,
     ];
 
     /// Its name in JSON, log, metrics and manual.
@@ -81,6 +84,7 @@ impl Kind {
             Kind::SnapshotsFailing => "snapshots-failing",
             Kind::EndsSoon => "ends-soon",
             Kind::DaemonGone => "daemon-gone",
+            Kind::GroupSplit => "group-split",
             Kind::Test => "test",
         }
     }
@@ -97,7 +101,8 @@ impl Kind {
             | Kind::PoolFull
             | Kind::PoolFailed
             | Kind::Ransomware
-            | Kind::TwoOriginals => AlarmSeverity::Critical,
+            | Kind::TwoOriginals
+            | Kind::GroupSplit => AlarmSeverity::Critical,
             Kind::ObjectiveAtRisk
             | Kind::NoProgress
             | Kind::NoRoom

@@ -1,9 +1,10 @@
 //! Looks at mirrors, pools and peers, for the conditions to judge.
 
+use std::collections::BTreeSet;
 use std::collections::hash_map::Entry;
 use std::time::Duration;
 
-use farside_api::{Pool, PoolEngine, PoolState};
+use farside_api::{Pool, PoolEngine, PoolState, Split};
 use farside_engine::TO_MAKE_ROOM_BELOW;
 use farside_mirror::{MirrorStatus, SourceHeard, SourceRelationship, State, Stopped};
 use farside_peer::PeerStatus;
@@ -67,8 +68,21 @@ pub(super) async fn look(
         failing_snapshots: site.snapshot_schedules.failing(),
         ending: ending(site, now),
         daemons: daemons(site),
+        splits: splits(site, &statuses).await,
         is_isolated: site.configuration.isolated,
     }
+}
+
+/// The groups that are split. All mirrors are listed for that only where some member is broken off and another is not.
+async fn splits(site: &Site, statuses: &[MirrorStatus]) -> Vec<Split> {
+    let of_groups = |is_broken_off: bool| {
+        let of = statuses.iter().filter(move |status| (status.state == State::BrokenOff) == is_broken_off);
+        of.filter_map(|status| status.relationship.group.as_deref()).collect::<BTreeSet<_>>()
+    };
+    if of_groups(true).is_disjoint(&of_groups(false)) {
+        return Vec::new();
+    }
+    site.mirrors.list().await.map(|mirrors| farside_api::splits(&mirrors)).unwrap_or_default()
 }
 
 /// The other daemons, as the lease's keeper saw them with its last renewal.

@@ -26,6 +26,8 @@ const FAILING_TRANSFERS: u32 = 3;
 const CLEAR_AFTER: Duration = Duration::from_secs(60);
 /// What is measured anew with each look must hold for so long before it is raised.
 const RAISE_AFTER: Duration = Duration::from_secs(10);
+/// A command that works on all volumes of a group takes seconds for each.
+const SPLIT_AFTER: Duration = Duration::from_secs(30);
 /// How long the state database is waited for: a disk that does not answer must not keep alarms from being told.
 pub(super) const STORED_WITHIN: Duration = Duration::from_secs(10);
 /// A command that takes longer is killed.
@@ -142,9 +144,9 @@ impl AlarmsConfig {
             // A source that can be reached hears of a break within that time.
             Kind::TwoOriginals => (RAISE_AFTER, Duration::ZERO),
             // Their own conditions wait, or count.
-            Kind::NoProgress | Kind::NoRoom | Kind::TransfersFailing | Kind::Test => {
-                (Duration::ZERO, self.clear_after)
-            }
+            Kind::NoProgress | Kind::TransfersFailing | Kind::Test => (Duration::ZERO, self.clear_after),
+            // That it gets on again is no matter of measurement: what stands still must not be said of what does not.
+            Kind::NoRoom => (Duration::ZERO, Duration::ZERO),
             // It must have been silent for minutes to be gone again: what was said of it is not left standing while it answers.
             Kind::PeerGone | Kind::DaemonGone => (Duration::ZERO, Duration::ZERO),
             // It is so or not.
@@ -152,6 +154,8 @@ impl AlarmsConfig {
             Kind::DestructiveDelayed | Kind::SnapshotsFailing | Kind::EndsSoon => {
                 (Duration::ZERO, Duration::ZERO)
             }
+            // One command brings its volumes to one side one after the other.
+            Kind::GroupSplit => (SPLIT_AFTER, Duration::ZERO),
             // A person ends it.
             Kind::Ransomware => (Duration::ZERO, Duration::ZERO),
         };

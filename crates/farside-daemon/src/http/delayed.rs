@@ -53,11 +53,11 @@ async fn stop(State(site): Shared, Path(id): Path<String>) -> Answer<Delayed> {
             .hint("farside delayed list shows those that wait; farside audit what has run")
     })?;
     tracing::warn!(
-        who = stopped.who,
+        asked_by = stopped.who,
         thing = stopped.thing,
         method = stopped.method,
         path = stopped.path,
-        "a destructive request was stopped; nothing of it has been done"
+        "a destructive request was stopped, and nothing of it has been done; the audit log has who stopped it"
     );
     Ok(Json(stopped))
 }

@@ -8,7 +8,7 @@ use farside_api::{
     StartTransfer,
 };
 use farside_engine::{EngineError, VolumeName};
-use farside_mirror::{Comparing, MirrorError, MirrorStatus, Schedule};
+use farside_mirror::{Comparing, MirrorError, MirrorStatus, Relationship, ResyncRequest, Schedule};
 use farside_peer::PeerId;
 use farside_store::Version;
 use farside_transfer::Phase;
@@ -23,7 +23,7 @@ use super::plan::{Answered, Outcome, PLAN_PATIENCE, Planned, set_aside_at};
 use super::volumes::{count, name_of, parse};
 use crate::convert;
 use crate::failure::Failure;
-use crate::operations::Subject;
+use crate::operations::{Subject, Waiting};
 use crate::plans::{self, BreakAt, BreakFacts, Heard, ResyncFacts};
 use crate::site::Site;
 use crate::{peers, schedules};
@@ -61,6 +61,26 @@ async fn break_off(
         let plan = plans::plan(format!("break mirror {name}"));
         return Ok(Outcome::Plan(Plan { refused: Some(refused), ..plan }));
     }
+    // Whoever breaks it off does not want it to follow once the other site is back.
+    let is_given_up = !planned.plan && site.operations.give_up(&name);
+    if !planned.plan && before.state == MirrorState::BrokenOff {
+        if is_given_up {
+            tracing::warn!(replica = %name, "the resync that waited is given up; the volume is as it was");
+            return Ok(Outcome::Done(Mirror { given_up: Some(String::from("resync")), ..before }));
+        }
+        let error = ErrorBody::new(
+            ErrorCode::Refused,
+            format!("{name} is broken off already: hosts may write to it. Nothing was done"),
+        );
+        let others = before.group.as_ref().map(|group| {
+            format!("; of group {group} that may be a part: farside mirror break --group {group} takes over the rest")
+        });
+        let error = error.hint(format!(
+            "to follow its source again: farside mirror resync {name}{}",
+            others.unwrap_or_default()
+        ));
+        return Err(site.mirrors.overtaken_first(&name, error).await.into());
+    }
     let at = match &request.at {
         None => None,
         Some(snapshot) => {
@@ -91,6 +111,8 @@ async fn break_off(
         };
         let status = mirror.status();
         let peer = site.node.peer(status.relationship.peer);
+        let answering = peer.as_ref().filter(|peer| peer.state.connected && peer.trouble.is_none());
+        let answering = answering.map(|peer| peer.record.name.clone());
         let peer = peer.filter(|peer| !peer.state.connected || peer.trouble.is_some());
         let heard = peer.as_ref().zip(before.lag_seconds).and_then(|(peer, lag_seconds)| {
             let heard_at = peer.state.heard_at?;
@@ -127,9 +149,11 @@ async fn break_off(
             at,
             fence: site.mirrors.fence_after(&name),
             arrived_bytes: running.map(|progress| progress.done_bytes),
+            answering: answering.as_deref(),
             heard,
             readers: site.exports.connections_to(&name).readers,
             group: before.group.as_deref(),
+            others_follow: others_follow(&site, &status.relationship),
             hosts_refused: hosts_refused.as_deref(),
             lets_go: &lets_go,
         };
@@ -168,6 +192,18 @@ async fn break_off(
         hosts_refused,
         ..site.mirrors.document(&status, now)
     }))
+}
+
+/// Whether another volume of its group is a replica still.
+fn others_follow(site: &Site, of: &Relationship) -> bool {
+    site.mirrors.statuses().iter().any(|status| {
+        let other = &status.relationship;
+        of.group.is_some()
+            && (&other.group, other.peer, &other.destination.pool)
+                == (&of.group, of.peer, &of.destination.pool)
+            && other.id != of.id
+            && status.state != farside_mirror::State::BrokenOff
+    })
 }
 
 /// Whether retention lets go one day what a replica shows, so that a break makes a side branch of it. What cannot be asked is not waited for by who takes over.
@@ -237,11 +273,15 @@ async fn resync(
     let schedule =
         schedules::asked(request.every_seconds, request.schedule.as_deref(), request.time_zone.as_deref())?;
     let patience = patience(request.timeout_seconds)?;
-    let destination = site.mirrors.destination(&volume.pool)?;
+    let misplaced = |error| site.mirrors.with_place(&volume, error);
+    let destination = site.mirrors.destination(&volume.pool).map_err(misplaced)?;
     let (engine, of) = (site.pools.engine(), volume.clone());
     site.blocking.run(move || engine.volume(&of)).await.map_err(|error| match error.code {
-        ErrorCode::NotFound => ErrorBody::new(ErrorCode::NotFound, format!("volume {volume} does not exist"))
-            .hint("farside volume list shows what is there; a first copy is made by farside mirror create"),
+        ErrorCode::NotFound => {
+            misplaced(ErrorBody::new(ErrorCode::NotFound, format!("volume {volume} does not exist")).hint(
+                "farside volume list shows what is there; a first copy is made by farside mirror create",
+            ))
+        }
         _ => error,
     })?;
     let from = from(&site, &volume, request.from)?;
@@ -260,31 +300,54 @@ async fn resync(
         return Err(ErrorBody::new(ErrorCode::Refused, reason).into());
     }
     site.exports.drop_fenced_readers(&volume).await;
-    let subject = Subject { volume: volume.clone(), peer: from.peer, kind: OperationKind::Resync };
+    let waiting = Arc::new(Waiting::default());
+    let subject = Subject::new(volume.clone(), from.peer, OperationKind::Resync);
+    let subject = Subject { waiting: Some(Arc::clone(&waiting)), ..subject };
     let (of, to) = (Arc::clone(&site), volume.clone());
     let named = if from.is_named { format!(" --from {}", from.name) } else { String::new() };
     let whole = if request.whole { " --whole" } else { "" };
     let again = format!("farside mirror resync {volume}{named}{whole}");
+    let (consent, given_up) = (Arc::clone(&waiting), Arc::clone(&waiting));
+    let asked =
+        ResyncRequest { comparing, link_wait: patience, may_begin: Arc::new(move || consent.begin()) };
     let work = async move {
-        let begun = match site_mirror(&of, &to, &from) {
-            Some(mirror) => mirror.resync_comparing(comparing, patience).await.map(|asked| (mirror, asked)),
-            None => {
-                let wanted = schedule.clone().unwrap_or_default();
-                let (peer, source) = (from.peer, from.source);
-                destination.resync_comparing(peer, source, to.clone(), wanted, comparing, patience).await
+        let (site, volume, node) = (Arc::clone(&of), to.clone(), of.node.clone());
+        node.dial_now(from.peer);
+        let (name, wanted) = (from.name.clone(), schedule.clone().unwrap_or_default());
+        // In a task of its own: one that was given up ends once the other site has answered, or does not in time. It changes nothing then.
+        let begins = tokio::spawn(async move {
+            match site_mirror(&site, &volume, &from) {
+                Some(mirror) => mirror.resync_as_asked(&asked).await.map(|asked| (mirror, asked)),
+                None => {
+                    let (peer, source) = (from.peer, from.source);
+                    destination.resync_as_asked(peer, source, volume, wanted, &asked).await
+                }
             }
+        });
+        let begun = tokio::select! {
+            biased;
+            () = given_up.given_up() => {
+                return Err(ErrorBody::new(
+                    ErrorCode::Failed,
+                    format!("the resync of {to} was given up before it had begun; {to} is as it was"),
+                ));
+            }
+            begun = begins => match begun {
+                Ok(begun) => begun,
+                Err(error) => return Err(ErrorBody::new(ErrorCode::Failed, format!("the resync of {to} has failed: {error}"))),
+            },
         };
         let (mirror, asked) = match begun {
             Ok(begun) => begun,
             Err(error) => {
-                let error = refusal(&of, &to, error.into_error_body());
+                let error = refusal(&of, &to, not_begun(&to, &again, error));
                 note_not_begun(&of, &to, &again, &error).await;
                 return Err(error);
             }
         };
         // Of a mirror that is over by it.
         of.mirrors.end_recorded_rights().await;
-        tracing::warn!(volume = %to, from = from.name, "resync: the volume is a replica now, and read-only");
+        tracing::warn!(volume = %to, from = name, "resync: the volume is a replica now, and read-only");
         if let Some(schedule) = schedule.filter(|schedule| mirror.status().relationship.schedule != *schedule)
         {
             mirror.set_schedule(schedule).await.map_err(Failure::into_error_body)?;
@@ -295,11 +358,27 @@ async fn resync(
     Ok(Outcome::Done(site.operations.status(&site.node, &site.mirrors, id)?))
 }
 
+/// Why a resync did not begin. For want of a session it does not go on by itself, whatever schedule there is.
+fn not_begun(volume: &VolumeName, again: &str, error: MirrorError) -> ErrorBody {
+    match error {
+        MirrorError::NoSession(why) => ErrorBody::new(
+            ErrorCode::PeerUnreachable,
+            format!("no session with the peer: {why}. {volume} is as it was"),
+        )
+        .hint(format!("farside peer list shows when there is one; then {again}. Nothing begins by itself")),
+        other => other.into_error_body(),
+    }
+}
+
 /// Whoever asked may not wait for it: a resync that did not begin is told by the mirror, too. `again`: what to type.
 async fn note_not_begun(site: &Site, volume: &VolumeName, again: &str, error: &ErrorBody) {
     let Ok(mirror) = site.mirrors.mirror(volume) else { return };
+    // What it says may be of yesterday: no later event of a volume that hosts use takes it back.
+    let at = convert::time(site.clock.now());
     let because = error.message.trim_end_matches('.');
-    let why = format!("the resync did not begin: {because}. {volume} is as it was. To try again: {again}");
+    let as_it_was =
+        if because.ends_with("is as it was") { String::new() } else { format!(". {volume} is as it was") };
+    let why = format!("the resync did not begin (at {at:.0}): {because}{as_it_was}. To try again: {again}");
     if let Err(error) = mirror.note_not_resynced(why).await {
         tracing::warn!(%volume, "that a resync did not begin is told only to whoever waits for it: {error}");
     }
@@ -335,7 +414,10 @@ async fn plan_resync(
     let asked = from.is_named.then(|| (from.peer, from.source.clone()));
     let (found, refused) =
         match destination.plan_resync_comparing(volume, asked, comparing, PLAN_PATIENCE).await {
-            Ok(found) => (Some(found), busy),
+            Ok(found) => {
+                let refused = busy.or_else(|| found.no_room.clone());
+                (Some(found), refused)
+            }
             // What can be said without the peer is said.
             Err(error) => {
                 let told = error.into_error_body();
@@ -440,7 +522,7 @@ async fn swap(
     let relationship = mirror.status().relationship;
     let is_scheduled = !relationship.quiesced && relationship.schedule != Schedule::OnRequest;
     let peer = relationship.peer;
-    let subject = Subject { volume: volume.clone(), peer, kind: OperationKind::Swap };
+    let subject = Subject::new(volume.clone(), peer, OperationKind::Swap);
     let (of, to) = (Arc::clone(&site), volume.clone());
     let work = async move {
         let swapped =

@@ -117,6 +117,15 @@ impl WantedMirrors {
 #[utoipa::path(get, path = "/mirrors", params(WantedMirrors), responses((status = 200, body = Vec<Mirror>)))]
 async fn list(State(site): Shared, Query(wanted): Query<WantedMirrors>) -> Result<Page<Mirror>, ApiError> {
     let mut all = site.mirrors.list().await?;
+    for (volume, peer, _) in site.operations.waiting() {
+        let (name, peer) = (volume.to_string(), peers::name_of(&site.node, peer));
+        for mirror in all.iter_mut().filter(|mirror| mirror.name == name) {
+            let waits = plans::resync_waits(&volume, &peer);
+            // That an earlier one did not begin is over.
+            let before = mirror.why.take().filter(|why| !why.starts_with("the resync did not begin"));
+            mirror.why = Some(before.into_iter().fold(waits, |waits, why| format!("{waits}. {why}")));
+        }
+    }
     if let Some(volume) = &wanted.volume {
         let name = parse(volume)?.to_string();
         all.retain(|mirror| mirror.name == name);
@@ -530,7 +539,7 @@ async fn transfer(
         volume,
         patience.as_secs()
     );
-    let subject = Subject { volume: volume.clone(), peer: status.relationship.peer, kind };
+    let subject = Subject::new(volume.clone(), status.relationship.peer, kind);
     let accepted = async {
         let asked = match kind {
             OperationKind::Initialize => mirror.initialize(patience).await,
@@ -602,10 +611,14 @@ async fn resume(State(site): Shared, Path((pool, volume)): OneMirror) -> Answer<
 /// How long a transfer that is cut may take to end until the answer does not wait for it any longer.
 const ABORTED_WITHIN: Duration = Duration::from_secs(10);
 
-/// Cuts the transfer that is under way.
+/// Cuts the transfer that is under way, or gives up a resync that has not begun.
 #[utoipa::path(post, path = "/mirrors/{pool}/{volume}/abort", responses((status = 200, body = Mirror)))]
 async fn abort(State(site): Shared, Path((pool, volume)): OneMirror) -> Answer<Mirror> {
     let name = name_of(pool, volume)?;
+    if site.operations.give_up(&name) {
+        tracing::warn!(volume = %name, "a resync that waited for a session was given up; nothing was changed");
+        return Ok(Json(given_up(&site, &name).await?));
+    }
     let mirror = awake(&site, &name).await?;
     let mut changes = mirror.changes();
     if let Err(error) = mirror.abort().await {
@@ -615,6 +628,22 @@ async fn abort(State(site): Shared, Path((pool, volume)): OneMirror) -> Answer<M
     let ended = changes.wait_for(|status| status.state != farside_mirror::State::Transferring);
     let _ = tokio::time::timeout(ABORTED_WITHIN, ended).await;
     Ok(Json(site.mirrors.document(&mirror.status(), site.clock.now())))
+}
+
+/// A volume whose resync was given up before it had begun: in what mirror it is, if it is in one.
+async fn given_up(site: &Site, volume: &VolumeName) -> Result<Mirror, ErrorBody> {
+    let name = volume.to_string();
+    let mut of_volume: Vec<Mirror> =
+        site.mirrors.list().await?.into_iter().filter(|mirror| mirror.name == name).collect();
+    if of_volume.is_empty() {
+        return Err(ErrorBody::new(
+            ErrorCode::NotFound,
+            format!(
+                "the resync of {volume} was given up before it had begun; {volume} is as it was, and in no mirror"
+            ),
+        ));
+    }
+    Ok(Mirror { given_up: Some(String::from("resync")), ..of_volume.swap_remove(0) })
 }
 
 /// Destinations of volumes of this site, and what is kept for them.

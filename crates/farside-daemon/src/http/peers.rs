@@ -308,7 +308,13 @@ async fn allow(
         volume.parse().is_ok_and(|name| matches!(site.pools.called(&name), Called::Nothing))
     };
     notes.extend(volumes.iter().filter(is_nothing).map(|volume| {
-        format!("there is no volume {volume} yet: the right waits for the first one of that name")
+        let there = volume.parse().ok().and_then(|name| site.mirrors.at_other_site(&name));
+        let there =
+            there.map(|there| format!(". {there}, and a right is given at the site that has the volume"));
+        format!(
+            "there is no volume {volume} yet: the right waits for the first one of that name{}",
+            there.unwrap_or_default()
+        )
     }));
     Ok(Json(PeerStatus { notes, ..status_of(&site, &peer) }))
 }

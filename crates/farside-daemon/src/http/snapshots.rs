@@ -397,7 +397,12 @@ type OneSnapshot = Path<(String, String, String)>;
 /// A snapshot of a request, as it is now.
 async fn find(site: &Site, (pool, volume, snapshot): (String, String, String)) -> Result<Found, ErrorBody> {
     let volume = name_of(pool, volume)?;
-    let pool = site.pools.get(&volume.pool)?;
+    let misplaced = |error| site.mirrors.with_place(&volume, error);
+    let pool = site.pools.get(&volume.pool).map_err(misplaced)?;
+    // Of a volume that is not here no snapshot is looked for.
+    if !site.pools.is_clustered(&volume.pool) && pool.volume(&volume.volume).is_err() {
+        super::volumes::look(site, &volume)?;
+    }
     let found = pool.clone();
     let name = volume.clone();
     site.blocking

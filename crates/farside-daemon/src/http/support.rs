@@ -64,6 +64,7 @@ fn configuration(config: &Config) -> Configuration {
             listen: listen(&config.api.listen),
             names: config.api.names.clone(),
             own_certificate: config.api.own.is_some(),
+            delay_seconds: config.api.delay.map(|delay| delay.as_secs_f64()),
         }),
         nbd: Some(NbdConfiguration {
             listen: listen(&config.nbd.listen),

@@ -388,13 +388,14 @@ async fn remove(site: &Site, name: &VolumeName, document: &Volume) -> Result<(),
 
 /// A volume as it is listed.
 pub(super) fn look(site: &Site, name: &VolumeName) -> Result<Volume, ErrorBody> {
-    let pool = site.pools.get(&name.pool)?;
+    let pool = site.pools.get(&name.pool).map_err(|error| site.mirrors.with_place(name, error))?;
     pool.volume(&name.volume).map(|status| document(site, &name.pool, &pool, status)).map_err(|error| {
         let told = error.into_error_body();
         match told.code {
             ErrorCode::NotFound => {
-                ErrorBody::new(ErrorCode::NotFound, format!("volume {name} does not exist"))
-                    .hint("farside volume list shows what is there")
+                let told = ErrorBody::new(ErrorCode::NotFound, format!("volume {name} does not exist"))
+                    .hint("farside volume list shows what is there");
+                site.mirrors.with_place(name, told)
             }
             _ => told,
         }

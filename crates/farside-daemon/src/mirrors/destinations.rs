@@ -167,7 +167,9 @@ impl Mirrors {
             })
         });
         let figures = figures.await?;
-        if relationship.overtaken.is_some() && known_divergence.is_none() {
+        // Nothing is counted in no time, and would be a lie with the first write.
+        let is_worth_keeping = figures.diverged_bytes != Some(0);
+        if relationship.overtaken.is_some() && known_divergence.is_none() && is_worth_keeping {
             self.divergences.lock().insert(relationship.id, (Instant::now(), figures.diverged_bytes));
         }
         Ok(figures)
@@ -665,5 +667,6 @@ fn source(held: api::MirrorDestination) -> api::Mirror {
         resized: None,
         source_follows: None,
         taken_over: None,
+        given_up: None,
     }
 }

@@ -218,7 +218,7 @@ fn what_deletes_says_how_much() {
         &delete_pool("p", "/srv/p", 3, 1 << 20, &[]),
         "delete pool p
          would: pool p is closed, and /srv/p removed (a raw device: overwritten at its head and end)
-         lost: all 3 volumes of the pool with their snapshots; with metadata:
+         lost: all 3 volumes of the pool with their snapshots; metadata is counted too
          lost: Some(256) Some(1048576) None",
     );
 }
@@ -235,9 +235,11 @@ fn a_break_shows_what_never_arrived_and_what_becomes_a_side_branch() {
         at: None,
         fence: FenceAfter::None,
         arrived_bytes: None,
+        answering: None,
         heard: None,
         readers: 0,
         group: None,
+        others_follow: false,
         hosts_refused: None,
         lets_go: &[],
     };
@@ -499,7 +501,8 @@ fn who_was_overtaken_learns_by_how_much_and_what_to_do() {
         overtaken(&facts()),
         "overtaken: b broke off q/db at 2026-11-21T21:00:00Z from s9; here 2 blocks of 4 KiB (8192 bytes) differ since \
          then; farside mirror resync p/db --from b:q/db takes over their state and keeps this one as a side branch; \
-         farside mirror release p/db b keeps both"
+         farside mirror resync q/db at b has that one follow again, if the break was the mistake; farside mirror release p/db b \
+         keeps both"
     );
     let nothing = overtaken(&OvertakenFacts { diverged_bytes: Some(0), fenced: true, ..facts() });
     assert!(
@@ -570,9 +573,11 @@ fn no_plan_promises_writes_that_a_fence_refuses() {
             at: None,
             fence,
             arrived_bytes: None,
+            answering: None,
             heard: None,
             readers: 0,
             group: None,
+            others_follow: false,
             hosts_refused: None,
             lets_go: &[],
         })

@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::resync::check_no_role_change;
 use super::service::Destination;
 use crate::error::{MirrorError, blocking};
-use crate::relationship::{Comparing, common_base, drop_probe, handed_over, would_let_go_then};
+use crate::relationship::{Comparing, common_base, drop_probe, handed_over, no_room, would_let_go_then};
 use crate::rescues;
 use crate::schedule::Schedule;
 use crate::shown::holder;
@@ -51,6 +51,8 @@ pub struct RoleChangePlan {
     pub lets_go: Vec<String>,
     /// The name of a person's snapshot that holds all of what hosts see now: it stays as it is called, whatever rotates.
     pub held_by: Option<String>,
+    /// Why a resync is refused: what it brings does not fit.
+    pub no_room: Option<String>,
     /// Points that retention lets go as soon as the volume follows again, oldest first (resync of what was broken off).
     pub retention_lets_go: Vec<PlanPoint>,
     /// What the source would bring; none if nothing is brought.
@@ -94,7 +96,7 @@ impl Destination {
         self.plan_resync_comparing(volume, from, Comparing::CommonPoint, link_wait).await
     }
 
-    /// What [`Destination::resync_comparing`] would do.
+    /// What [`Destination::resync_as_asked`] would do.
     pub async fn plan_resync_comparing(
         &self,
         volume: &VolumeName,
@@ -132,7 +134,9 @@ impl Destination {
         let sets_aside = plan.held_by.is_none() && (compares || plan.set_aside != ChangedBytes::default());
         let lets_go = if sets_aside { self.would_let_go(volume, compares).await? } else { Vec::new() };
         let follows = common.follows.into_iter().next().map(|place| place.volume);
+        let no_room = no_room(&self.driver_parts(), &relationship, common.incoming).await;
         Ok(RoleChangePlan {
+            no_room,
             incoming: common.incoming,
             follows,
             age_seconds: None,
@@ -242,6 +246,7 @@ fn plan_move(
         set_aside_seconds,
         lets_go: Vec::new(),
         held_by: held_by.map(|holder| holder.snapshot.name),
+        no_room: None,
         retention_lets_go: Vec::new(),
         incoming: None,
         follows: None,

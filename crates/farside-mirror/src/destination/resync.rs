@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use super::service::{Destination, ReservedSlot, Slot};
 use crate::error::{MirrorError, blocking};
-use crate::relationship::{Asked, Comparing, Mirror, Replaced, Replacing, common_base};
+use crate::relationship::{Asked, Comparing, Mirror, Replaced, Replacing, ResyncRequest, base_to_begin_from};
 use crate::schedule::Schedule;
 use crate::source::Overtaker;
 use crate::store::{Relationship, place};
@@ -31,29 +31,28 @@ impl Destination {
         schedule: Schedule,
         link_wait: Duration,
     ) -> Result<(Mirror, Asked), MirrorError> {
-        let comparing = Comparing::CommonPoint;
-        self.resync_comparing(peer, source, destination, schedule, comparing, link_wait).await
+        let request = ResyncRequest::new(Comparing::CommonPoint, link_wait);
+        self.resync_as_asked(peer, source, destination, schedule, &request).await
     }
 
     /// The same; with [`Comparing::Everything`] also where the two have no point in common.
-    pub async fn resync_comparing(
+    pub async fn resync_as_asked(
         &self,
         peer: PeerId,
         source: VolumeName,
         destination: VolumeName,
         schedule: Schedule,
-        comparing: Comparing,
-        link_wait: Duration,
+        request: &ResyncRequest,
     ) -> Result<(Mirror, Asked), MirrorError> {
         for _ in 1..GONE_ATTEMPTS {
             let (of, at, when) = (source.clone(), destination.clone(), schedule.clone());
-            match self.resync_once(peer, of, at, when, comparing, link_wait).await {
+            match self.resync_once(peer, of, at, when, request).await {
                 // What was chosen has been deleted by whoever it was kept for.
                 Err(error) if error.is_not_found() => {}
                 asked => return asked,
             }
         }
-        self.resync_once(peer, source, destination, schedule, comparing, link_wait).await
+        self.resync_once(peer, source, destination, schedule, request).await
     }
 
     async fn resync_once(
@@ -62,15 +61,14 @@ impl Destination {
         source: VolumeName,
         destination: VolumeName,
         schedule: Schedule,
-        comparing: Comparing,
-        link_wait: Duration,
+        request: &ResyncRequest,
     ) -> Result<(Mirror, Asked), MirrorError> {
         if let Ok(mirror) = self.mirror(&destination) {
             let known = mirror.status().relationship;
             if known.peer != peer || known.source != source {
-                return self.follow_another(peer, source, destination, schedule, comparing, link_wait).await;
+                return self.follow_another(peer, source, destination, schedule, request).await;
             }
-            let asked = mirror.resync_comparing(comparing, link_wait).await?;
+            let asked = mirror.resync_as_asked(request).await?;
             if known.schedule == Schedule::OnRequest && schedule != Schedule::OnRequest {
                 mirror.set_schedule(schedule).await?;
             }
@@ -78,7 +76,7 @@ impl Destination {
         }
         let _reserved = ReservedSlot::take(self, &destination)?;
         let relationship = self.to_follow(peer, source, destination.clone(), schedule).await?;
-        let common = common_base(&self.driver_parts(), &relationship, comparing, link_wait).await?;
+        let common = base_to_begin_from(&self.driver_parts(), &relationship, request).await?;
         // The row first: whatever stops this from here on, the same command finds it and goes on. Pending: what the pool does not
         // know yet must not look as if the pool was set back.
         let relationship = Relationship { resync_pending: true, ..relationship };
@@ -87,7 +85,7 @@ impl Destination {
         self.slots().insert(destination.clone(), slot);
         let mirror = self.mirror(&destination)?;
         mirror.is_known().await;
-        match mirror.resync_onto(common, None, link_wait).await {
+        match mirror.resync_onto(common, None, request.link_wait).await {
             Ok(asked) => Ok((mirror, asked)),
             Err(error) => {
                 if let Err(error) = self.delete(&destination).await {
@@ -108,8 +106,7 @@ impl Destination {
         source: VolumeName,
         destination: VolumeName,
         schedule: Schedule,
-        comparing: Comparing,
-        link_wait: Duration,
+        request: &ResyncRequest,
     ) -> Result<(Mirror, Asked), MirrorError> {
         let known = self.mirror(&destination)?.status().relationship;
         check_no_role_change(&known)?;
@@ -119,7 +116,7 @@ impl Destination {
             options: known.options.clone(),
             ..Relationship::new(self.new_id(), peer, source, destination.clone(), schedule)
         };
-        let common = common_base(&self.driver_parts(), &relationship, comparing, link_wait).await?;
+        let common = base_to_begin_from(&self.driver_parts(), &relationship, request).await?;
         let mut left = known.chain();
         if left.contains(&place(peer, &relationship.source)) {
             left.clear();
@@ -129,7 +126,7 @@ impl Destination {
         let replaces = Replacing { relationship: known.id, was_in_force, left };
         let (mirror, asked) = self
             .replace(relationship.clone(), overtaker, async |mirror| {
-                mirror.resync_onto(common, Some(replaces), link_wait).await
+                mirror.resync_onto(common, Some(replaces), request.link_wait).await
             })
             .await?;
         tracing::warn!(

@@ -1,5 +1,6 @@
 //! The newest point that both sides of a relationship hold: the source is asked.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use farside_engine::{
@@ -25,6 +26,35 @@ pub enum Comparing {
     /// Nothing, if there is no such point: then all that the volume has is compared with what the source has, by fingerprints of
     /// blocks (8 bytes for each), and what is equal does not travel.
     Everything,
+}
+
+/// How a resync is asked for.
+#[derive(Clone)]
+pub struct ResyncRequest {
+    /// What the volume must have in common with the one that it is to follow.
+    pub comparing: Comparing,
+    /// How long a session is waited for.
+    pub link_wait: Duration,
+    /// Asked when the source has answered, before anything is changed, perhaps more than once: whoever wanted it may have thought better
+    /// of it while the other site was away.
+    pub may_begin: Arc<dyn Fn() -> bool + Send + Sync>,
+}
+
+impl ResyncRequest {
+    /// One that nobody takes back.
+    pub fn new(comparing: Comparing, link_wait: Duration) -> ResyncRequest {
+        ResyncRequest { comparing, link_wait, may_begin: Arc::new(|| true) }
+    }
+}
+
+impl std::fmt::Debug for ResyncRequest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let ResyncRequest { comparing, link_wait, .. } = self;
+        f.debug_struct("ResyncRequest")
+            .field("comparing", comparing)
+            .field("link_wait", link_wait)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The newest point that both sides hold, and what lies beyond it at the source.
@@ -62,6 +92,49 @@ pub(crate) async fn common_base(
             found
         }
     }
+}
+
+/// The same for a resync, which begins now unless it was given up meanwhile.
+pub(crate) async fn base_to_begin_from(
+    parts: &Parts,
+    relationship: &Relationship,
+    request: &ResyncRequest,
+) -> Result<CommonBase, MirrorError> {
+    let found = common_base(parts, relationship, request.comparing, request.link_wait).await?;
+    let volume = &relationship.destination;
+    let refused = match no_room(parts, relationship, found.incoming).await {
+        Some(why) => why,
+        None if (request.may_begin)() => return Ok(found),
+        None => format!("the resync of {volume} was given up before it had begun; nothing was changed"),
+    };
+    drop_probe(parts, relationship, found.probe).await;
+    Err(MirrorError::State(refused))
+}
+
+/// Why what a resync brings does not fit, if it does not: the volume would be read-only, and nothing would come. Where the engine cannot
+/// tell, or where some of it has come already, the transfer begins and sees.
+pub(crate) async fn no_room(
+    parts: &Parts,
+    relationship: &Relationship,
+    incoming: Option<ChangedBytes>,
+) -> Option<String> {
+    if relationship.resync_pending {
+        return None;
+    }
+    let brings = incoming?.data_bytes;
+    let (engine, of) = (parts.engine.clone(), relationship.destination.clone());
+    let room = blocking(move || Ok::<_, MirrorError>(engine.staging_room(&of)?)).await.ok().flatten()?;
+    let mebibytes = |bytes: u64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
+    let Relationship { destination, .. } = relationship;
+    let pool = &destination.pool;
+    (brings > room.room_bytes).then(|| {
+        format!(
+            "the resync of {destination} brings {}, and there is room for {} in pool {pool}. {destination} is as it was: nothing was \
+             changed. To make room: farside pool grow {pool}, or delete snapshots that nobody needs",
+            mebibytes(brings),
+            mebibytes(room.room_bytes)
+        )
+    })
 }
 
 /// Deletes what was taken to be compared. It is not pinned: at worst it goes with the next transfer, or the end of the mirror.

@@ -17,7 +17,7 @@ use tracing::Instrument;
 use uuid::Uuid;
 
 use super::command::{Command, Parts, Replaced, Replacing, Reply, RoleChangeCommand, gone};
-use super::common_base::{CommonBase, Comparing, common_base, drop_probe};
+use super::common_base::{CommonBase, Comparing, ResyncRequest, base_to_begin_from, drop_probe};
 use super::driver::{Driver, Ports};
 use super::rotation;
 use super::status::MirrorStatus;
@@ -345,30 +345,26 @@ impl Mirror {
     /// returns the volume is read-only; it shows its own last state until the transfer has brought the source's. Should
     /// that fail it is tried again by the schedule, or by asking again; `break` gives the volume back as it was.
     pub async fn resync(&self, link_wait: Duration) -> Result<Asked, MirrorError> {
-        self.resync_comparing(Comparing::CommonPoint, link_wait).await
+        self.resync_as_asked(&ResyncRequest::new(Comparing::CommonPoint, link_wait)).await
     }
 
     /// The same; with [`Comparing::Everything`] also where the two have no point in common.
-    pub async fn resync_comparing(
-        &self,
-        comparing: Comparing,
-        link_wait: Duration,
-    ) -> Result<Asked, MirrorError> {
+    pub async fn resync_as_asked(&self, request: &ResyncRequest) -> Result<Asked, MirrorError> {
         for _ in 1..GONE_ATTEMPTS {
-            match self.resync_once(comparing, link_wait).await {
+            match self.resync_once(request).await {
                 // What was chosen has been deleted by whoever it was kept for.
                 Err(error) if error.is_not_found() => {}
                 asked => return asked,
             }
         }
-        self.resync_once(comparing, link_wait).await
+        self.resync_once(request).await
     }
 
-    async fn resync_once(&self, comparing: Comparing, link_wait: Duration) -> Result<Asked, MirrorError> {
+    async fn resync_once(&self, request: &ResyncRequest) -> Result<Asked, MirrorError> {
         let relationship = self.status().relationship;
-        let common = common_base(&self.parts, &relationship, comparing, link_wait).await?;
+        let common = base_to_begin_from(&self.parts, &relationship, request).await?;
         let probe = common.probe;
-        let asked = self.resync_onto(common, None, link_wait).await;
+        let asked = self.resync_onto(common, None, request.link_wait).await;
         if asked.is_err() {
             // What was taken to be compared is no version of the source's: a break would take it for one.
             drop_probe(&self.parts, &relationship, probe).await;

@@ -63,8 +63,8 @@ impl Shared {
             return Ok(());
         }
         let message = format!(
-            "the source does not allow the asking site to read {volume}. No replica was changed. At the source: \
-             farside peer allow {} {volume} --reverse (for failback)",
+            "the source does not allow the asking site to read {volume}, or has no volume of that name. No replica was changed. At the source: \
+             farside peer allow {} {volume} --reverse",
             self.name_of(peer)
         );
         Err(refusal("forbidden", message))

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use farside_engine::{ChangedBytes, SnapshotOwner};
-use farside_mirror::{Comparing, Schedule, State};
+use farside_mirror::{Comparing, ResyncRequest, Schedule, State};
 use farside_transfer::TransferReport;
 
 use crate::directions::until;
@@ -338,8 +338,10 @@ async fn compared_whole<S: Storage>(seed: u64) {
         .await
         .unwrap();
     assert_eq!((plan.incoming, plan.set_aside), (None, ChangedBytes::default()));
-    let (_, asked) =
-        destination.resync_comparing(b, of_b, here, Schedule::OnRequest, everything, PATIENCE).await.unwrap();
+    let (_, asked) = destination
+        .resync_as_asked(b, of_b, here, Schedule::OnRequest, &ResyncRequest::new(everything, PATIENCE))
+        .await
+        .unwrap();
     // Cut in the middle, it is gone on with.
     trio.crash(C, seed).await;
     drop(asked);

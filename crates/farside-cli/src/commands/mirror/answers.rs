@@ -1,6 +1,6 @@
 //! What a command says of a mirror that it has changed: that, and no more. `mirror status` has the rest.
 
-use farside_api::{Mirror, MirrorLink, MirrorState, SetMirror, TakenOver, Throttle};
+use farside_api::{Mirror, MirrorLink, MirrorState, Role, SetMirror, TakenOver, Throttle};
 
 use crate::commands::site::throttle;
 use crate::output::or_dash;
@@ -19,7 +19,13 @@ pub(super) fn set(mirror: &Mirror, request: &SetMirror) -> String {
     }
     if request.retention.is_some() {
         let keeps = |keep: String| format!("keeps {keep}");
-        said.push(mirror.retention.clone().map_or_else(|| "keeps only its newest point".into(), keeps));
+        let newest = || {
+            format!(
+                "keeps only its newest point from now on; what it kept until now stays until somebody deletes it (farside snapshot list {})",
+                mirror.name
+            )
+        };
+        said.push(mirror.retention.clone().map_or_else(newest, keeps));
     }
     if request.group.is_some() {
         let group = |group: String| format!("in group {group}");
@@ -82,9 +88,12 @@ fn until(mirror: &Mirror) -> Option<String> {
     }
 }
 
-/// What came of a break.
-pub(super) fn broken_off(mirror: &Mirror) -> String {
+/// What came of a break. `others_follow`: of its group, if it is in one.
+pub(super) fn broken_off(mirror: &Mirror, others_follow: bool) -> String {
     let Mirror { name, source, .. } = mirror;
+    if let Some(what) = &mirror.given_up {
+        return format!("{name} is writable, as before: the {what} that waited is given up\n");
+    }
     let refused = mirror.hosts_refused.as_ref();
     let is = match refused {
         None => "writable",
@@ -104,7 +113,7 @@ pub(super) fn broken_off(mirror: &Mirror) -> String {
         );
     }
     let kept = mirror.kept_as.as_ref().map(|kept| format!("what is newer stays as {kept}\n"));
-    let beside = mirror.group.as_ref().map(|group| {
+    let beside = mirror.group.as_ref().filter(|_| others_follow).map(|group| {
         format!(
             "it is of group {group}, of which nothing is updated from now on. To take over all of it: farside mirror break --group {group}\n"
         )
@@ -115,6 +124,8 @@ pub(super) fn broken_off(mirror: &Mirror) -> String {
         or_dash(mirror.lag_seconds, duration),
         kept.unwrap_or_default(),
         beside.unwrap_or_default()
+    ) + &format!(
+        "to take this back: farside mirror resync {name}; what hosts write here until then stays as a side branch\n"
     )
 }
 
@@ -219,9 +230,38 @@ pub(super) fn resumed(mirror: &Mirror) -> String {
     }
 }
 
+/// What the other members of a group show after one of them was updated, and all with it: a line each.
+pub(super) fn others_of_group(mirrors: &[Mirror], group: &str, updated: &str) -> String {
+    let is_other =
+        |m: &&Mirror| m.role == Role::Destination && m.group.as_deref() == Some(group) && m.name != updated;
+    let line = |m: &Mirror| match (&m.current_snapshot, m.state) {
+        (_, MirrorState::BrokenOff) => format!("{} is broken off, and is not updated\n", m.name),
+        (Some(shown), _) => format!("{} holds {shown}{}\n", m.name, in_its_way(m)),
+        (None, _) => format!("{} holds no whole copy yet{}\n", m.name, in_its_way(m)),
+    };
+    mirrors.iter().filter(is_other).map(line).collect()
+}
+
+fn in_its_way(mirror: &Mirror) -> String {
+    mirror.why.as_ref().map(|why| format!(" ({why})")).unwrap_or_default()
+}
+
 pub(super) fn aborted(mirror: &Mirror) -> String {
     let shows = or_dash(mirror.current_snapshot.clone(), |snapshot| snapshot);
     let name = &mirror.name;
+    if let Some(what) = &mirror.given_up {
+        return format!("{name}: the {what} that waited is given up; nothing was changed\n");
+    }
+    if mirror.shows_own_state {
+        let again = match &mirror.schedule {
+            Some(schedule) => format!("begins again by its schedule ({schedule})"),
+            None => format!("farside mirror update {name} begins it again"),
+        };
+        return format!(
+            "{name}: the transfer is stopped. The resync is still pending, and {again}; {name} shows its own state, read-only. To give the \
+             resync up, and have {name} writable as hosts left it: farside mirror break {name}\n"
+        );
+    }
     match mirror.current_snapshot {
         Some(_) if mirror.state == MirrorState::Transferring => {
             format!("{name}: the transfer is being stopped; it shows {shows} until then\n")

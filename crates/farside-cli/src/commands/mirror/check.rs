@@ -1,9 +1,13 @@
 //! `farside mirror check`: whether replicas are as near as they should be, for cron and health checks. Pure.
 
-use farside_api::{ErrorBody, ErrorCode, Mirror, MirrorState, MirrorStopped, Role, SourceHeard};
+use std::collections::BTreeMap;
+
+use farside_api::{
+    ErrorBody, ErrorCode, Mirror, MirrorState, MirrorStopped, Peer, PeerState, Role, SourceHeard, Timestamp,
+    splits,
+};
 use serde::Serialize;
 
-use super::group::split::splits;
 use crate::quantities::{duration, parse_duration};
 
 /// How late a replica may be by itself: so many of its intervals, and no less than the time below.
@@ -35,9 +39,39 @@ pub(super) struct Wrong {
     pub(super) problems: Vec<Problem>,
 }
 
+/// The peers with which there has been no session for longer than a restart takes, or than a replica may be late, by name: for how long,
+/// and why.
+pub(super) fn silent(peers: &[Peer], most: Option<f64>, now: Timestamp) -> BTreeMap<String, String> {
+    let longest = most.unwrap_or_default().max(LATE_LEAST);
+    let silent = |peer: &Peer| {
+        if peer.state == PeerState::Connected {
+            return None;
+        }
+        let because = peer.why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+        // Not heard since this daemon started: it may have started just now, and then says so soon.
+        let heard = peer.last_heard_at?;
+        let seconds = now.duration_since(heard).as_secs_f64();
+        (seconds > longest).then(|| {
+            (
+                peer.name.clone(),
+                format!("{} has not been heard of for {}{because}", peer.name, duration(seconds)),
+            )
+        })
+    };
+    peers.iter().filter_map(silent).collect()
+}
+
 /// What is wrong, or `Ok` with one line that says how late the latest is. Where all that is wrong is a name, that is another failure:
 /// whoever watches must not take a slip in his crontab for a late replica.
-pub(super) fn judged(mirrors: &[Mirror], asked: &[String], most: Option<f64>) -> Result<String, Wrong> {
+///
+/// A site that has only the original knows of no interval. What is nearly always wrong there is that nobody fetches: the other site is
+/// `silent`, or its replica is a day old.
+pub(super) fn judged(
+    mirrors: &[Mirror],
+    silent: &BTreeMap<String, String>,
+    asked: &[String],
+    most: Option<f64>,
+) -> Result<String, Wrong> {
     let of_volume = |name: &String| mirrors.iter().filter(|m| m.name == *name).collect::<Vec<_>>();
     let mut names: Vec<String> =
         if asked.is_empty() { mirrors.iter().map(|m| m.name.clone()).collect() } else { asked.to_vec() };
@@ -74,14 +108,29 @@ pub(super) fn judged(mirrors: &[Mirror], asked: &[String], most: Option<f64>) ->
                 wrong.push(Problem::new(&name, message));
                 continue;
             }
+            let peer = row.destination.split_once(':').map_or("", |(peer, _)| peer);
+            // What was broken off there is said above, or is over.
+            let follows = row.overtaken.is_none() && row.state != MirrorState::BrokenOff;
+            if let Some(silent) = silent.get(peer).filter(|_| follows) {
+                let behind = row.lag_seconds.map(|lag| format!(", and is {} behind", duration(lag)));
+                let message = format!(
+                    "{} of {name} gets nothing{}: {silent}",
+                    row.destination,
+                    behind.unwrap_or_default()
+                );
+                wrong.push(Problem::new(&name, message));
+                continue;
+            }
             let Some(lag) = row.lag_seconds else { continue };
-            if let Some(most) = most.filter(|most| lag > *most) {
+            let most = most.unwrap_or(LATE_WITHOUT_INTERVAL);
+            if lag > most {
                 let because = row.why.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
                 let (lag, most) = (duration(lag), duration(most));
                 let message =
                     format!("{} of {name} is {lag} behind, more than {most}{because}", row.destination);
                 wrong.push(Problem::new(&name, message));
             }
+            yet.extend(row.why.as_ref().filter(|_| follows).map(|why| format!("{}: {why}", row.destination)));
             if heard.as_ref().is_none_or(|(most, _)| lag > *most) {
                 heard = Some((lag, row.destination.clone()));
             }
@@ -132,16 +181,24 @@ pub(super) fn judged(mirrors: &[Mirror], asked: &[String], most: Option<f64>) ->
         };
         return Err(Wrong { error, problems });
     }
+    let yet: String = yet.iter().map(|why| format!("; {why}")).collect();
     match latest {
         Some((lag, name)) => Ok(format!(
-            "{judged} {} near enough; the furthest behind is {name}, by {}{}",
+            "{judged} {} near enough; the furthest behind is {name}, by {}{}{yet}",
             are(judged),
             duration(lag),
-            yet.iter().map(|why| format!("; {why}")).collect::<String>()
+            match heard {
+                Some((lag, replica)) => format!(
+                    "; {sources} {} replicas at other sites, the furthest behind {replica}, by {}",
+                    are_of(sources),
+                    duration(lag)
+                ),
+                None => String::new(),
+            }
         )),
         // Nothing that could be late is here: a line in the cron of both sites must not cry at the one that is well.
         None if sources > 0 => Ok(format!(
-            "{sources} {} replicas at other sites{}",
+            "{sources} {} replicas at other sites{}{yet}",
             are_of(sources),
             match heard {
                 Some((lag, replica)) => format!("; the furthest behind is {replica}, by {}", duration(lag)),
@@ -205,8 +262,8 @@ fn late(mirror: &Mirror, most: Option<f64>) -> Result<f64, String> {
     // Near by chance, if at all: nothing asks for the next update.
     if mirror.schedule_lost {
         return Err(format!(
-            "is updated only when somebody asks: it was found in its pool, and the state database that knew whether it had a schedule \
-             is lost or older. To set one: farside mirror set {} --every TIME",
+            "is updated only when somebody asks: it was found in its pool, and the state database that knew whether it had a schedule, \
+             and what it kept, is lost or older. To set both: farside mirror set {} --every TIME --keep last=10",
             mirror.name
         ));
     }
@@ -252,7 +309,7 @@ mod tests {
     }
 
     fn check(mirrors: &[Mirror]) -> Result<String, String> {
-        judged(mirrors, &[], None).map_err(|wrong| wrong.error.message)
+        judged(mirrors, &BTreeMap::new(), &[], None).map_err(|wrong| wrong.error.message)
     }
 
     #[test]
@@ -262,8 +319,11 @@ mod tests {
         let late = mirror("q/c", json!({ "lag_seconds": 2520.0, "why": "no session with north" }));
         let all = [near[0].clone(), late.clone()];
         assert_eq!(check(&all).unwrap_err(), "q/c is 42m00s behind, more than 5m00s (no session with north)");
-        assert!(judged(&all, &["q/a".into()], None).is_ok(), "only what was asked for");
-        assert!(judged(&all, &[], Some(3600.0)).is_ok() && judged(&near, &[], Some(30.0)).is_err());
+        assert!(judged(&all, &BTreeMap::new(), &["q/a".into()], None).is_ok(), "only what was asked for");
+        assert!(
+            judged(&all, &BTreeMap::new(), &[], Some(3600.0)).is_ok()
+                && judged(&near, &BTreeMap::new(), &[], Some(30.0)).is_err()
+        );
         // An interval, an objective, a timetable: each says what late is.
         for (changes, limit) in [
             (json!({ "schedule": "every 1h" }), 3.0 * 3600.0),
@@ -306,9 +366,10 @@ mod tests {
     #[test]
     fn a_name_that_is_in_no_mirror_is_not_found_and_hides_nothing() {
         let asked = ["q/x".to_owned(), "q/a".to_owned()];
-        let unknown = judged(&[mirror("q/a", json!({}))], &asked, None).unwrap_err().error;
+        let unknown = judged(&[mirror("q/a", json!({}))], &BTreeMap::new(), &asked, None).unwrap_err().error;
         assert_eq!((unknown.code, unknown.message.as_str()), (ErrorCode::NotFound, "q/x is in no mirror"));
-        let wrong = judged(&[mirror("q/a", json!({ "state": "quiesced" }))], &asked, None).unwrap_err();
+        let wrong = judged(&[mirror("q/a", json!({ "state": "quiesced" }))], &BTreeMap::new(), &asked, None)
+            .unwrap_err();
         let named: Vec<&str> = wrong.problems.iter().map(|problem| problem.name.as_str()).collect();
         assert_eq!(named, ["q/a", "q/x"]);
         let late = wrong.error;
@@ -342,11 +403,14 @@ mod tests {
         let back =
             mirror("q/a", json!({ "role": "source", "destination": "north:tank/v", "lag_seconds": 1.0 }));
         let all = [turned, back, mirror("q/b", json!({ "group": "shop" })), mirror("q/c", json!({}))];
-        let said = judged(&all, &[], None).unwrap_err().error;
+        let said = judged(&all, &BTreeMap::new(), &[], None).unwrap_err().error;
         assert_eq!(said.code, ErrorCode::Failed);
         assert!(said.message.contains("group shop is split"), "{}", said.message);
-        assert!(judged(&all, &["q/a".into()], None).is_err() && judged(&all, &["q/b".into()], None).is_err());
-        assert!(judged(&all, &["q/c".into()], None).is_ok(), "it is in no group");
+        assert!(
+            judged(&all, &BTreeMap::new(), &["q/a".into()], None).is_err()
+                && judged(&all, &BTreeMap::new(), &["q/b".into()], None).is_err()
+        );
+        assert!(judged(&all, &BTreeMap::new(), &["q/c".into()], None).is_ok(), "it is in no group");
     }
 
     #[test]
@@ -372,5 +436,37 @@ mod tests {
         assert!(check(&all).is_ok() && farside_api::awake(&all).len() == 1);
         let said = check(&[broken, source("mirrored")]).unwrap();
         assert_eq!(said, "1 volume here has replicas at other sites: how late they are is known there");
+    }
+
+    #[test]
+    fn a_site_with_originals_alone_says_that_nobody_fetches() {
+        let source = |lag: f64| {
+            mirror("p/a", json!({ "role": "source", "destination": "south:q/a", "lag_seconds": lag }))
+        };
+        let now: Timestamp = "2026-11-28T12:00:00Z".parse().unwrap();
+        let peer = |state: &str, heard: &str| -> Peer {
+            let document = json!({
+                "name": "south", "id": "00", "address": "south:7440", "state": state, "why": "cannot reach south:7440",
+                "last_heard_at": heard, "protocol": null, "rtt_seconds": null, "sent_bytes": 0, "received_bytes": 0
+            });
+            serde_json::from_value(document).unwrap()
+        };
+        let of = |lag, state: &str, heard: &str| {
+            judged(&[source(lag)], &silent(&[peer(state, heard)], None, now), &[], None)
+                .map_err(|wrong| wrong.error.message)
+        };
+        let gone = of(3600.0, "disconnected", "2026-11-28T11:00:00Z").unwrap_err();
+        assert_eq!(
+            gone,
+            "south:q/a of p/a gets nothing, and is 1h00m behind: south has not been heard of for 1h00m: cannot reach south:7440"
+        );
+        assert!(
+            of(3600.0, "disconnected", "2026-11-28T11:58:00Z").is_ok(),
+            "a restart is no reason to wake anybody"
+        );
+        assert!(of(3600.0, "connected", "2026-11-28T11:00:00Z").is_ok());
+        assert!(
+            of(30.0 * 3600.0, "connected", "2026-11-28T12:00:00Z").unwrap_err().contains("more than 1d02h")
+        );
     }
 }

@@ -128,6 +128,20 @@ fn names(kept: &[&KeptSnapshot]) -> String {
     format!("{shown}{more} {verb}")
 }
 
+/// What a release has cost: whoever follows still, finds no base any more.
+pub(super) fn released(released: &[MirrorDestination], volume: &str, peer: &str) -> String {
+    let follows = |d: &&MirrorDestination| d.known && !d.stale && d.overtaken.is_none();
+    let line = |d: &MirrorDestination| {
+        format!(
+            "the next update of {1}:{0} fails, unless a person made a snapshot that both sides hold; at {1}, farside mirror delete {0} ends \
+             that mirror, farside mirror resync {0} --whole has it follow again\n",
+            d.destination, d.peer
+        )
+    };
+    let followers: String = released.iter().filter(follows).map(line).collect();
+    format!("{volume} is released from {peer}\n{followers}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

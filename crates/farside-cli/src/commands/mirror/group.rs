@@ -3,6 +3,7 @@
 //! The members of a group show one moment: their updates are published together, or their snapshots were taken together at the source.
 //! What is done to each member is one request; whoever is interrupted in between runs the command again, and it goes on with the others.
 
+pub(super) mod abort;
 pub(super) mod break_off;
 pub(super) mod drill;
 mod forgotten;
@@ -13,9 +14,8 @@ pub(crate) mod rollback;
 mod set_aside;
 mod since;
 mod since_swap;
-pub(crate) mod split;
 pub(super) mod swap;
 mod under_way;
 mod whereabouts;
 
-pub(super) use members::one_of;
+pub(super) use members::{one_of, others_follow};

@@ -252,6 +252,8 @@ impl Driver {
                 let is_abort = outcome.report.reason.as_deref() == Some(&*TransferError::Aborted.to_string());
                 if is_abort && found.current.is_none() {
                     outcome.report.reason = Some("aborted; the replica holds nothing yet".into());
+                } else if is_abort && self.shows_own && found.current == self.current {
+                    outcome.report.reason = Some("aborted; the resync is pending still".into());
                 }
                 self.current = found.current;
                 self.forgotten_fence = found.forgotten_fence;

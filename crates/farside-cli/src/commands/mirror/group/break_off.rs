@@ -14,7 +14,7 @@ use super::since_swap::{self, Whole};
 use crate::arguments::destructive::Destructive;
 use crate::commands::context::Context;
 use crate::confirm::{DestructiveRequest, Impact, carry_out};
-use crate::quantities::time;
+use crate::quantities::{duration, time};
 
 /// What came of it.
 #[derive(Serialize)]
@@ -80,7 +80,7 @@ pub(crate) async fn break_off(
         let body = Some(BreakMirror { at: Some((*name).clone()), set_aside_at: None });
         steps.push(Step { path: member.path("break")?.to_vec(), body });
     }
-    let moment = time(instant.created_at);
+    let moment = with_age(instant.created_at, Timestamp::now());
     let headline = format!(
         "group {group}: {} to break off, {}\n{note}",
         mirrors_of(left.len()),
@@ -91,6 +91,15 @@ pub(crate) async fn break_off(
     if !consent(context, &command, &headline, &steps, destructive).await? {
         return Ok(());
     }
+    // Those that are broken off stay so: what waits to have them follow again is given up.
+    let mut given_up = String::new();
+    for member in members.iter().filter(|member| member.is_broken_off()) {
+        let aborted = context.client.post::<Mirror>(&member.path("abort")?, &serde_json::json!({})).await;
+        if let Ok(Mirror { given_up: Some(what), name, .. }) = aborted {
+            given_up += &format!("{name}: the {what} that waited is given up\n");
+        }
+    }
+    context.aside(&given_up);
     let mut mirrors: Vec<Mirror> = Vec::new();
     for (at, (step, (member, _))) in steps.iter().zip(&left).enumerate() {
         let (path, impact) = (&step.path[..], Impact::Service);
@@ -132,7 +141,7 @@ pub(crate) async fn break_off(
                 Some(format!("but hosts' writes to {} fail for now: {}\n", m.name, m.hosts_refused.as_ref()?))
             })
             .collect();
-        writable(&names, &still, &time(done.created_at), is_whole) + &refused + &kept + &gone + &note
+        writable(&names, &still, &moment, is_whole) + &refused + &kept + &gone + &note + &given_up
     });
     Ok(())
 }
@@ -157,6 +166,14 @@ fn writable(names: &[&str], still: &[&str], moment: &str, is_whole: bool) -> Str
     }
 }
 
+/// A moment, and how long ago that was: what was written since is not there, and nobody wants to work that out at night.
+fn with_age(at: Timestamp, now: Timestamp) -> String {
+    match now.duration_since(at).as_secs_f64() {
+        ago if ago >= 0.0 => format!("{} ({} ago)", time(at), duration(ago)),
+        _ => time(at),
+    }
+}
+
 /// One moment is promised only of a whole group.
 fn as_of(moment: &str, count: usize, is_whole: bool) -> String {
     let all = if is_whole && count > 1 { "all " } else { "" };
@@ -174,6 +191,14 @@ fn already(group: &str, at: &str) -> ErrorBody {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn how_much_is_lost_is_said_as_a_time() {
+        let at = |text: &str| text.parse::<Timestamp>().unwrap();
+        let (then, now) = (at("2026-11-26T12:00:00Z"), at("2026-11-26T12:04:12Z"));
+        assert_eq!(with_age(then, now), "2026-11-26T12:00:00Z (4m12s ago)");
+        assert_eq!(with_age(now, then), "2026-11-26T12:04:12Z", "clocks differ");
+    }
 
     #[test]
     fn one_moment_is_said_only_of_what_has_it() {

@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
+use farside_api::split::Split;
 use farside_api::{Drill, ErrorBody, ErrorCode, StartDrill};
 
 use super::members::{Group, Line, Member, instant_of, members, volumes_of};
-use super::split::Split;
 use crate::arguments::mirror::DrillArguments;
 use crate::arguments::names::At;
 use crate::commands::context::{Context, Failed};

@@ -1,10 +1,10 @@
 //! Volumes here that another site has taken over, and that belong to a group there of which a part follows here already. In a group here
 //! they are again only once somebody says so.
 
+use farside_api::split::overtaken;
 use farside_api::{ErrorBody, ErrorCode, Mirror, Role};
 
 use super::members::Member;
-use super::split::overtaken;
 use crate::commands::context::Context;
 
 /// One that was overtaken, at a site that a member of the group follows.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use farside_api::split::{Split, overtaken, splits};
 use farside_api::{
     ErrorBody, ErrorCode, MadeBy, Mirror, MirrorState, Plan, Role, Snapshot, SourceHeard, Timestamp,
 };
@@ -9,7 +10,6 @@ use reqwest::Method;
 use serde::Serialize;
 
 use super::set_aside::moment_of_name;
-use super::split::{Split, overtaken, splits};
 use crate::arguments::destructive::Destructive;
 use crate::arguments::names::VolumeName;
 use crate::commands::context::Context;
@@ -237,7 +237,7 @@ impl Group {
 pub(super) async fn members(context: &Context, group: &str) -> Result<Group, ErrorBody> {
     let mirrors: Vec<Mirror> = context.client.get(&["mirrors"]).await?;
     let overtaken: Vec<String> = mirrors.iter().filter_map(overtaken).map(|m| m.name.clone()).collect();
-    let split = splits(&mirrors).into_iter().find(|split| split.group == group);
+    let split = splits(&mirrors).into_iter().find(|split| split.group == group && split.is_half_swapped());
     let (with_version, left_out) = of_group(mirrors, group)?;
     let mut members = Vec::new();
     for mirror in with_version {
@@ -261,6 +261,15 @@ pub(crate) async fn one_of(context: &Context, group: &str) -> Result<VolumeName,
         Some(Ok(name)) => Ok(name),
         _ => Err(ErrorBody::new(ErrorCode::Failed, format!("group {group}: its mirrors cannot be named"))),
     }
+}
+
+/// Whether another volume of its group is a replica still. It is for advice: what cannot be asked is taken for so.
+pub(crate) async fn others_follow(context: &Context, of: &Mirror) -> bool {
+    let Ok(mirrors) = context.client.get::<Vec<Mirror>>(&["mirrors"]).await else { return true };
+    let is_other = |m: &Mirror| {
+        m.role == Role::Destination && m.group.is_some() && m.group == of.group && m.name != of.name
+    };
+    mirrors.iter().any(|m| is_other(m) && m.state != MirrorState::BrokenOff)
 }
 
 /// The replicas of the group that hold a version, and the names of those that do not: these are not updated with the others.

@@ -5,13 +5,13 @@
 
 use std::time::Duration;
 
+use farside_api::split::{Split, overtaken};
 use farside_api::{
     ErrorBody, ErrorCode, Mirror, Operation, OperationState, ResyncMirror, StartTransfer, Volume,
 };
 use serde::Serialize;
 
 use super::members::{Group, Member, Step, consent, members, refuse_losses, volumes_of};
-use super::split::{Split, overtaken};
 use super::{forgotten, whereabouts};
 use crate::arguments::destructive::Destructive;
 use crate::commands::context::Context;
@@ -121,9 +121,10 @@ async fn carry_out<'a>(
         let started: Result<Operation, ErrorBody> = context.client.post(&step.path, &step.body).await;
         begun.push(started);
     }
+    let all: Vec<&str> = again.iter().map(|member| member.mirror.name.as_str()).collect();
     let (mut done, mut failed) = (Vec::new(), Vec::new());
     for (member, started) in again.iter().zip(begun) {
-        let ended = async { progress::watch(&context.client, started?).await };
+        let ended = async { progress::watch_among(&context.client, started?, &all).await };
         let unknown = || ErrorBody::new(ErrorCode::Failed, "the resync failed");
         let name = member.mirror.name.as_str();
         match ended.await {

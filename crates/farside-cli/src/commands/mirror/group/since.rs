@@ -113,7 +113,7 @@ pub(super) fn note(at: Timestamp, earlier: &[Earlier<'_>]) -> String {
                 Since::Unknown => "may have written since",
             };
             Some(format!(
-                "{name} was broken off at {} already, and hosts {have}: it stays as it is now, not as of then\n",
+                "{name} was broken off already, as of {}, and hosts {have}: it stays as it is now, not as of then\n",
                 time(at)
             ))
         })

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use farside_api::split::Split;
 use farside_api::{
     ErrorBody, ErrorCode, Mirror, Operation, OperationState, Peer, PeerState, Plan, Role, StartTransfer,
 };
@@ -12,7 +13,6 @@ use reqwest::Method;
 use serde::Serialize;
 
 use super::members::{Group, Member, Step, consent, members, mirrors_of, plan_of};
-use super::split::Split;
 use super::{forgotten, under_way, whereabouts};
 use crate::arguments::destructive::Destructive;
 use crate::commands::context::Context;
@@ -344,7 +344,7 @@ fn left_behind(had: &[(&str, Option<&str>)], group: Option<&str>) -> String {
     match lines.is_empty() {
         true => String::new(),
         false => format!(
-            "{what} not go along with a swap. Unless that is set there already, at {site}:\n{}",
+            "{what} not go along with a swap. At {site}, farside mirror status says what is set there; where nothing is:\n{}",
             lines.concat()
         ),
     }
@@ -378,7 +378,11 @@ mod tests {
         assert!(text.contains("nobody may ask there"), "{text}");
         // Where they are in the group already, their retention is left.
         let text = left_behind(&had, None);
-        assert!(text.contains("at north:\n  farside mirror set tank/a --keep last=3\n"), "{text}");
+        assert!(
+            text.contains("At north, farside mirror status says")
+                && text.contains(":\n  farside mirror set tank/a --keep last=3\n"),
+            "{text}"
+        );
         assert!(!text.contains("tank/b"), "{text}");
         assert_eq!(left_behind(&[("north:tank/b", None)], None), "");
     }

@@ -3,10 +3,10 @@
 
 use std::time::{Duration, Instant};
 
+use farside_api::split::{Original, Split};
 use farside_api::{ErrorBody, ErrorCode, Operation, OperationKind, OperationState};
 
 use super::members::{Group, Member, members};
-use super::split::{Original, Split};
 use crate::commands::context::Context;
 
 /// How long an update that is fetched from here is waited for, where nobody can be asked what it is for.
@@ -51,7 +51,7 @@ pub(super) async fn elsewhere(
         None if is_plan => {
             let fetched = split.originals().iter().filter(|one| one.is_fetched);
             return Ok(fetched
-                .map(|one| format!("{}: the command waits for its end\n", one.said()))
+                .map(|one| format!("{}: the command waits for its end\n", said(one)))
                 .collect());
         }
         None => {}
@@ -114,21 +114,19 @@ fn swaps_there(group: &str, one: &Original) -> ErrorBody {
 
 fn may_swap_there(group: &str, one: &Original) -> ErrorBody {
     let (site, volume) = one.follower.split_once(':').unwrap_or(("the other site", &one.follower));
-    let message = format!("group {group}: {}. No role was changed", one.said());
+    let message = format!("group {group}: {}. No role was changed", said(one));
     ErrorBody::new(ErrorCode::Refused, message).hint(format!(
         "at {site}, farside mirror status {volume} shows what it is; once it has ended, this again. farside mirror swap POOL/VOL changes the \
          role of one volume all the same"
     ))
 }
 
-impl Original {
-    fn said(&self) -> String {
-        let Original { name, follower, .. } = self;
-        format!(
-            "{follower} fetches an update of {name} at this moment, and whether that is for a change of roles which was asked for there is \
-             not known here"
-        )
-    }
+fn said(one: &Original) -> String {
+    let Original { name, follower, .. } = one;
+    format!(
+        "{follower} fetches an update of {name} at this moment, and whether that is for a change of roles which was asked for there is \
+         not known here"
+    )
 }
 
 #[cfg(test)]

@@ -1,25 +1,29 @@
-//! Groups of which one part has changed roles and another has not, as far as mirrors tell. Pure.
+//! Groups of which one part is used here and the other at another site, as far as mirrors tell.
 
-use farside_api::{Mirror, MirrorState, Role, SourceHeard};
+use crate::{Mirror, MirrorState, Role, SourceHeard};
 
-/// A group of which a part has changed roles: hosts write to one part here, and to the other at another site.
+/// A group of which a part has changed roles, or was taken over: hosts write to one part here, and to the other at another site.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Split {
-    pub(crate) group: String,
+pub struct Split {
+    /// What it is called.
+    pub group: String,
     /// Volumes that are the originals here.
     originals: Vec<Original>,
+    /// Volumes that were broken off by a person; what becomes of their sources is not decided.
+    taken_over: Vec<String>,
     /// Volumes here that are replicas, or are about to be none.
     replicas: Vec<Replica>,
 }
 
 /// A volume of it that is the original here.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Original {
-    pub(super) name: String,
+pub struct Original {
+    /// `POOL/VOL`.
+    pub name: String,
     /// What follows it, `PEER:POOL/VOL`.
-    pub(super) follower: String,
+    pub follower: String,
     /// That fetches an update at this moment, for whatever reason.
-    pub(super) is_fetched: bool,
+    pub is_fetched: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -31,30 +35,56 @@ struct Replica {
 
 impl Split {
     /// Whether a volume here is of it.
-    pub(crate) fn has(&self, name: &str) -> bool {
-        self.originals.iter().any(|one| one.name == name) || self.replicas.iter().any(|one| one.name == name)
+    pub fn has(&self, name: &str) -> bool {
+        self.originals.iter().any(|one| one.name == name)
+            || self.taken_over.iter().any(|one| one == name)
+            || self.replicas.iter().any(|one| one.name == name)
     }
 
-    pub(super) fn originals(&self) -> &[Original] {
+    /// Those that have changed roles.
+    pub fn originals(&self) -> &[Original] {
         &self.originals
     }
 
+    /// A part of it has changed roles: that one command has begun, and not ended, or was one too few.
+    pub fn is_half_swapped(&self) -> bool {
+        !self.originals.is_empty()
+    }
+
+    /// It may be over by itself: roles change at this moment, or what follows an original here fetches an update, perhaps for that.
+    pub fn is_changing(&self) -> bool {
+        self.replicas.iter().any(|one| one.changes_roles) || self.originals.iter().any(|one| one.is_fetched)
+    }
+
     /// What is where.
-    pub(super) fn places(&self) -> String {
+    pub fn places(&self) -> String {
         let originals = self.originals.iter().map(|one| format!("{} is the original here", one.name));
         let replicas =
             self.replicas.iter().map(|Replica { name, source, changes_roles }| match changes_roles {
                 true => format!("{name} changes roles with {source} at this moment"),
                 false => format!("{name} is the replica of {source}"),
             });
-        originals.chain(replicas).collect::<Vec<_>>().join(", ")
+        let taken_over = self
+            .taken_over
+            .iter()
+            .map(|name| format!("{name} was broken off, and hosts may write to it here"));
+        originals.chain(taken_over).chain(replicas).collect::<Vec<_>>().join(", ")
     }
 
     /// What to type for one side or the other: which of them was meant is not known here.
-    pub(super) fn ways_out(&self) -> String {
+    pub fn ways_out(&self) -> String {
         let group = &self.group;
         if self.replicas.iter().any(|one| one.changes_roles) {
             return String::from("a change of roles is under way: wait for its end");
+        }
+        if !self.is_half_swapped() {
+            let backs: Vec<String> =
+                self.taken_over.iter().map(|name| format!("farside mirror resync {name}")).collect();
+            return format!(
+                "to take over all of it: farside mirror break --group {group}; to give back what was broken off (what hosts wrote to it stays \
+                 as a side branch): {}",
+                backs.join(" and ")
+            );
         }
         let here = format!("to have all originals at this site: farside mirror swap --group {group} here");
         let parts: Vec<(&str, &str)> =
@@ -66,7 +96,7 @@ impl Split {
     }
 
     /// That it is so, and what to type.
-    pub(crate) fn said(&self) -> String {
+    pub fn said(&self) -> String {
         let fetched: String = self
             .originals
             .iter()
@@ -83,7 +113,7 @@ impl Split {
 }
 
 /// The groups that are split, as far as is known here: of a volume that is an original here, the way back is in the group still.
-pub(crate) fn splits(mirrors: &[Mirror]) -> Vec<Split> {
+pub fn splits(mirrors: &[Mirror]) -> Vec<Split> {
     let is_overtaken = |name: &str| mirrors.iter().filter_map(overtaken).any(|m| m.name == name);
     let is_fetched = |original: &Mirror| {
         let is_of_it = |m: &&Mirror| m.role == Role::Source && m.destination == original.source;
@@ -94,31 +124,40 @@ pub(crate) fn splits(mirrors: &[Mirror]) -> Vec<Split> {
     for mirror in mirrors.iter().filter(|m| m.role == Role::Destination) {
         let Some(group) = &mirror.group else { continue };
         let at = found.iter().position(|split| split.group == *group).unwrap_or_else(|| {
-            found.push(Split { group: group.clone(), originals: Vec::new(), replicas: Vec::new() });
+            let (originals, taken_over, replicas) = (Vec::new(), Vec::new(), Vec::new());
+            found.push(Split { group: group.clone(), originals, taken_over, replicas });
             found.len() - 1
         });
         let name = mirror.name.clone();
         match mirror.state {
             // A first copy is nothing that hosts ever had.
             MirrorState::Uninitialized | MirrorState::Initializing => {}
-            MirrorState::BrokenOff => {
-                if mirror.source_heard == Some(SourceHeard::Follows) && !is_overtaken(&mirror.name) {
+            MirrorState::BrokenOff if is_overtaken(&mirror.name) => {}
+            MirrorState::BrokenOff => match mirror.source_heard {
+                Some(SourceHeard::Follows) => {
                     let (follower, is_fetched) = (mirror.source.clone(), is_fetched(mirror));
                     found[at].originals.push(Original { name, follower, is_fetched });
                 }
-            }
+                // The other site has decided; it may well be a volume that nobody wants any more.
+                Some(SourceHeard::Released) | None => {}
+                Some(SourceHeard::NotYet | SourceHeard::Noted | SourceHeard::Fenced) => {
+                    found[at].taken_over.push(name);
+                }
+            },
             _ => {
                 let (source, changes_roles) = (mirror.source.clone(), mirror.changes_roles);
                 found[at].replicas.push(Replica { name, source, changes_roles });
             }
         }
     }
-    found.retain(|split| !split.originals.is_empty() && !split.replicas.is_empty());
+    found.retain(|split| {
+        !(split.originals.is_empty() && split.taken_over.is_empty()) && !split.replicas.is_empty()
+    });
     found
 }
 
 /// The same mirrors for people: why a member of a split group is not well says so, too.
-pub(crate) fn with_splits(shown: Vec<Mirror>, splits: &[Split]) -> Vec<Mirror> {
+pub fn with_splits(shown: Vec<Mirror>, splits: &[Split]) -> Vec<Mirror> {
     let with = |mut mirror: Mirror| {
         if let Some(split) = splits.iter().find(|split| split.has(&mirror.name)) {
             mirror.why = Some(match mirror.why {
@@ -132,51 +171,79 @@ pub(crate) fn with_splits(shown: Vec<Mirror>, splits: &[Split]) -> Vec<Mirror> {
 }
 
 /// The mirror, if it is of a volume here that another site has taken over.
-pub(super) fn overtaken(mirror: &Mirror) -> Option<&Mirror> {
+pub fn overtaken(mirror: &Mirror) -> Option<&Mirror> {
     (mirror.role == Role::Source && mirror.overtaken.is_some()).then_some(mirror)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::members::Member;
-    use super::super::members::tests::{member, original};
+    use serde_json::json;
+
     use super::*;
+
+    fn member(name: &str, state: &str) -> Mirror {
+        let document = json!({
+            "id": uuid::Uuid::nil(), "name": name, "role": "destination", "source": "a:p/v", "destination": name, "state": state,
+            "why": null, "lag_seconds": null, "objective_seconds": null, "current_snapshot": null, "content_root": null,
+            "base_snapshot": null, "last_proven_at": null, "schedule": null, "throttle": null, "transfer": null, "group": "shop",
+        });
+        serde_json::from_value(document).unwrap()
+    }
+
+    fn broken_off(name: &str, heard: SourceHeard) -> Mirror {
+        Mirror { source_heard: Some(heard), ..member(name, "broken-off") }
+    }
 
     #[test]
     fn a_group_that_is_half_swapped_is_split() {
-        let in_shop = |member: Member| Mirror { group: Some("shop".into()), ..member.mirror };
-        let (a, b) = (in_shop(original("q/a")), in_shop(member("q/b", "mirrored", None, &[])));
+        let (a, b) = (broken_off("q/a", SourceHeard::Follows), member("q/b", "mirrored"));
         let found = splits(&[a.clone(), b.clone()]);
+        assert!(found[0].is_half_swapped());
         assert_eq!(
             found[0].said(),
             "group shop is split: q/a is the original here, q/b is the replica of a:p/v; to have all originals at this site: farside mirror \
              swap --group shop here; to have them at a: farside mirror swap p/v there"
         );
+        let alone = Mirror { group: None, ..member("q/x", "mirrored") };
         let [a_shown, b_shown, other] =
-            with_splits(vec![a.clone(), b.clone(), member("q/x", "mirrored", None, &[]).mirror], &found)
-                .try_into()
-                .unwrap();
+            with_splits(vec![a.clone(), b.clone(), alone], &found).try_into().unwrap();
         assert!(a_shown.why.is_some_and(|why| why.starts_with("group shop is split")));
         assert!(b_shown.why.is_some_and(|why| why.starts_with("group shop is split")));
         assert_eq!(other.why, None);
-        // Whole on one side, broken off by a person, of another group, without a copy: none is split.
+        // Whole on one side, let go of by its source, of another group, without a copy: none is split.
         assert_eq!(splits(std::slice::from_ref(&a)), []);
         assert_eq!(splits(std::slice::from_ref(&b)), []);
-        assert_eq!(splits(&[in_shop(member("q/c", "broken-off", None, &[])), b.clone()]), []);
+        assert_eq!(splits(&[broken_off("q/c", SourceHeard::Released), b.clone()]), []);
         assert_eq!(splits(&[Mirror { group: Some("other".into()), ..a.clone() }, b]), []);
-        assert_eq!(splits(&[a, in_shop(member("q/d", "initializing", None, &[]))]), []);
+        assert_eq!(splits(&[a, member("q/d", "initializing")]), []);
+    }
+
+    #[test]
+    fn a_group_of_which_one_volume_was_broken_off_is_split() {
+        for heard in [SourceHeard::NotYet, SourceHeard::Noted, SourceHeard::Fenced] {
+            let (a, b) = (broken_off("q/a", heard), member("q/b", "queued"));
+            let found = splits(&[a.clone(), b]);
+            assert!(!found[0].is_half_swapped() && found[0].has("q/a") && found[0].has("q/b"));
+            assert_eq!(
+                found[0].said(),
+                "group shop is split: q/a was broken off, and hosts may write to it here, q/b is the replica of a:p/v; to take over all of \
+                 it: farside mirror break --group shop; to give back what was broken off (what hosts wrote to it stays as a side branch): \
+                 farside mirror resync q/a"
+            );
+            // All of it was taken over.
+            assert_eq!(splits(&[a, broken_off("q/b", heard)]), []);
+        }
     }
 
     #[test]
     fn a_change_of_roles_that_is_under_way_is_waited_for() {
-        let in_shop = |member: Member| Mirror { group: Some("shop".into()), ..member.mirror };
-        let (a, b) = (in_shop(original("q/a")), in_shop(member("q/b", "mirrored", None, &[])));
+        let (a, b) = (broken_off("q/a", SourceHeard::Follows), member("q/b", "mirrored"));
         let changes = Mirror { changes_roles: true, ..b.clone() };
         let said = splits(&[a.clone(), changes])[0].said();
         assert!(said.contains("q/b changes roles with a:p/v at this moment"), "{said}");
         assert!(said.ends_with("wait for its end") && !said.contains("farside mirror swap"), "{said}");
         // Whether what its follower fetches is for one, is known there.
-        let mut fetched = member("q/a", "transferring", None, &[]).mirror;
+        let mut fetched = member("q/a", "transferring");
         (fetched.role, fetched.destination) = (Role::Source, "a:p/v".into());
         let said = splits(&[a, b, fetched])[0].said();
         assert!(said.contains("a:p/v fetches an update of q/a now"), "{said}");
