@@ -151,7 +151,8 @@ pub fn splits(mirrors: &[Mirror]) -> Vec<Split> {
         }
     }
     found.retain(|split| {
-        !(split.originals.is_empty() && split.taken_over.is_empty()) && !split.replicas.is_empty()
+        let is_used_here = !split.originals.is_empty() || !split.taken_over.is_empty();
+        is_used_here && !split.replicas.is_empty()
     });
     found
 }
