@@ -753,7 +753,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Cuts the transfer that is under way, or gives up a resync that has not begun. */
+        /** Cuts the transfer that is under way, and gives up a resync that has not begun. */
         post: operations["mirrors_abort"];
         delete?: never;
         options?: never;
@@ -7397,7 +7397,10 @@ export interface operations {
     };
     mirrors_abort: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Only a resync that has changed nothing yet; a transfer that runs goes on. */
+                unbegun?: boolean;
+            };
             header?: never;
             path: {
                 /** @description The pool's name. */

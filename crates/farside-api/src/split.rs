@@ -112,6 +112,13 @@ impl Split {
     }
 }
 
+/// What makes mirrors one group: its name, the site that they follow, and the pool that they are in. Two sites may use one name.
+pub fn group_of(mirror: &Mirror) -> Option<(&str, &str, &str)> {
+    let (peer, _) = mirror.source.split_once(':')?;
+    let (pool, _) = mirror.name.split_once('/')?;
+    Some((mirror.group.as_deref()?, peer, pool))
+}
+
 /// The groups that are split, as far as is known here: of a volume that is an original here, the way back is in the group still.
 pub fn splits(mirrors: &[Mirror]) -> Vec<Split> {
     let is_overtaken = |name: &str| mirrors.iter().filter_map(overtaken).any(|m| m.name == name);
@@ -121,11 +128,14 @@ pub fn splits(mirrors: &[Mirror]) -> Vec<Split> {
         mirrors.iter().filter(is_of_it).any(|m| m.name == original.name && is_busy(m))
     };
     let mut found: Vec<Split> = Vec::new();
+    let mut keys = Vec::new();
     for mirror in mirrors.iter().filter(|m| m.role == Role::Destination) {
-        let Some(group) = &mirror.group else { continue };
-        let at = found.iter().position(|split| split.group == *group).unwrap_or_else(|| {
+        let Some(key) = group_of(mirror) else { continue };
+        let group = key.0;
+        let at = keys.iter().position(|known| *known == key).unwrap_or_else(|| {
+            keys.push(key);
             let (originals, taken_over, replicas) = (Vec::new(), Vec::new(), Vec::new());
-            found.push(Split { group: group.clone(), originals, taken_over, replicas });
+            found.push(Split { group: group.to_owned(), originals, taken_over, replicas });
             found.len() - 1
         });
         let name = mirror.name.clone();
@@ -216,7 +226,10 @@ mod tests {
         assert_eq!(splits(std::slice::from_ref(&b)), []);
         assert_eq!(splits(&[broken_off("q/c", SourceHeard::Released), b.clone()]), []);
         assert_eq!(splits(&[Mirror { group: Some("other".into()), ..a.clone() }, b]), []);
-        assert_eq!(splits(&[a, member("q/d", "initializing")]), []);
+        assert_eq!(splits(&[a.clone(), member("q/d", "initializing")]), []);
+        // Of another site, or in another pool, it is another group.
+        assert_eq!(splits(&[a.clone(), Mirror { source: "c:p/v".into(), ..member("q/b", "mirrored") }]), []);
+        assert_eq!(splits(&[a, member("r/b", "mirrored")]), []);
     }
 
     #[test]

@@ -9,6 +9,8 @@ use farside_api::{
 };
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use reqwest::Method;
+
 use crate::client::Client;
 use crate::quantities;
 
@@ -149,13 +151,11 @@ async fn watching(
 }
 
 /// Gives up what has changed nothing yet: who ends the command that waits for it does not expect it later. Answers whether it is.
-async fn give_up(client: &Client, volume: &str) -> bool {
+pub async fn give_up(client: &Client, volume: &str) -> bool {
     let Some((pool, volume)) = volume.split_once('/') else { return false };
-    let path = ["mirrors", pool, volume, "abort"];
-    match client.post::<Mirror>(&path, &serde_json::json!({})).await {
-        Ok(mirror) => mirror.given_up.is_some(),
-        Err(_) => false,
-    }
+    let (path, nothing) = (["mirrors", pool, volume, "abort"], None::<&()>);
+    let given_up = client.request::<Mirror>(Method::POST, &path, &[("unbegun", "true")], nothing).await;
+    given_up.is_ok()
 }
 
 /// What shells say of a command that SIGINT ended.

@@ -13,7 +13,7 @@ use farside_peer::{Node, PeerId, PeerState};
 use farside_platform::Clock;
 use farside_transfer::{TransferReport, TransferResult};
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
@@ -50,7 +50,11 @@ struct Entry {
 /// Whether work has begun that changes a role once there is a session. Until then nothing is changed, and it can be given up: a person
 /// who has seen that it was the wrong way must not find it done when the other site is back.
 #[derive(Debug)]
-pub(crate) struct Waiting(watch::Sender<Beginning>);
+pub(crate) struct Waiting {
+    beginning: Mutex<Beginning>,
+    /// Ends the wait of what was given up.
+    given_up: CancellationToken,
+}
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Beginning {
@@ -61,39 +65,37 @@ enum Beginning {
 
 impl Default for Waiting {
     fn default() -> Self {
-        Waiting(watch::Sender::new(Beginning::Waits))
+        Waiting { beginning: Mutex::new(Beginning::Waits), given_up: CancellationToken::new() }
     }
 }
 
 impl Waiting {
     /// It begins now, or has begun, unless it was given up: then this answers no.
     pub(crate) fn begin(&self) -> bool {
-        self.decide(Beginning::Begun) || *self.0.borrow() == Beginning::Begun
+        let mut now = self.beginning.lock();
+        if *now == Beginning::Waits {
+            *now = Beginning::Begun;
+        }
+        *now == Beginning::Begun
     }
 
-    /// Ends when it is given up.
-    pub(crate) async fn given_up(&self) {
-        if self.0.subscribe().wait_for(|now| *now == Beginning::GivenUp).await.is_err() {
-            std::future::pending::<()>().await;
-        }
+    /// Cancelled when it is given up.
+    pub(crate) fn given_up(&self) -> CancellationToken {
+        self.given_up.clone()
     }
 
     fn give_up(&self) -> bool {
-        self.decide(Beginning::GivenUp)
+        let mut now = self.beginning.lock();
+        let waits = *now == Beginning::Waits;
+        if waits {
+            *now = Beginning::GivenUp;
+            self.given_up.cancel();
+        }
+        waits
     }
 
     fn waits(&self) -> bool {
-        *self.0.borrow() == Beginning::Waits
-    }
-
-    fn decide(&self, what: Beginning) -> bool {
-        self.0.send_if_modified(|now| {
-            let waits = *now == Beginning::Waits;
-            if waits {
-                *now = what;
-            }
-            waits
-        })
+        *self.beginning.lock() == Beginning::Waits
     }
 }
 
@@ -232,8 +234,9 @@ impl Operations {
     /// Gives up what was asked for of a volume and has not begun. Answers whether there was any.
     pub(crate) fn give_up(&self, volume: &VolumeName) -> bool {
         let entries = self.entries.lock();
-        let waiting =
-            entries.values().filter(|entry| entry.volume == *volume).filter_map(|e| e.waiting.as_ref());
+        // One that has ended begins no more, and is no reason to leave alone what runs.
+        let running = entries.values().filter(|entry| entry.document.state == OperationState::Running);
+        let waiting = running.filter(|entry| entry.volume == *volume).filter_map(|e| e.waiting.as_ref());
         // All of them: a second request waits as the first does.
         waiting.filter(|waiting| waiting.give_up()).count() > 0
     }
@@ -385,6 +388,12 @@ mod tests {
         admit(&second);
         assert!(second.begin() && !operations.give_up(&volume) && second.begin(), "what has begun goes on");
         assert!(operations.waiting().is_empty());
+        // Nor is one that has ended without having begun.
+        let third = Arc::new(Waiting::default());
+        let id = admit(&third);
+        let failed = Err(ErrorBody::new(ErrorCode::PeerUnreachable, "no session"));
+        settle(&operations.entries, &*operations.clock, id, failed);
+        assert!(!operations.give_up(&volume) && operations.waiting().is_empty());
     }
 
     #[test]

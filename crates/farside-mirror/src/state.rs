@@ -25,6 +25,7 @@
 
 use std::fmt;
 
+use farside_engine::VolumeName;
 use farside_transfer::TransferKind;
 
 use crate::error::MirrorError;
@@ -137,6 +138,23 @@ pub enum Action {
     BreakOff,
 }
 
+/// Why a state refuses what was asked; nothing has changed. `{volume}` stands for whose mirror it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Refusal(&'static str);
+
+impl Refusal {
+    /// The same of the mirror of `volume`: what it says to type can be typed.
+    pub(crate) fn of(self, volume: &VolumeName) -> MirrorError {
+        MirrorError::State(self.0.replace("{volume}", &volume.to_string()))
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
 impl RelationshipState {
     /// The state by name.
     pub fn state(&self) -> State {
@@ -152,9 +170,9 @@ impl RelationshipState {
     }
 
     /// What `event` makes of this state. An error is a refusal for whoever asked: nothing has changed.
-    pub fn step(self, event: Event) -> Result<(RelationshipState, Action), MirrorError> {
+    pub fn step(self, event: Event) -> Result<(RelationshipState, Action), Refusal> {
         use TransferKind::{Initialize, Resync, Update};
-        let refuse = |text: &str| Err(MirrorError::State(text.into()));
+        let refuse = |text: &'static str| Err(Refusal(text));
         let stay = Ok((self, Action::None));
         let queue =
             |kind| Ok((RelationshipState { work: Work::Queued(kind), ..self }, Action::Enqueue(kind)));
@@ -167,7 +185,7 @@ impl RelationshipState {
                 Ok((RelationshipState { quiesced: false, ..self }, Action::None))
             }
             (Event::AskResync, _) if self.quiesced => {
-                refuse("the mirror is quiesced. Run farside mirror resume first")
+                refuse("the mirror of {volume} is quiesced. Run farside mirror resume {volume} first")
             }
             (Event::AskResync, Work::BrokenOff) => Ok((
                 RelationshipState {
@@ -179,27 +197,28 @@ impl RelationshipState {
                 Action::Enqueue(Resync),
             )),
             (_, Work::BrokenOff) if !self.initialized => refuse(
-                "the mirror is broken off, and has no base of its source to go on from. To begin again: farside mirror delete, then \
-                 farside mirror create; the volume stays. If both sides hold a common point all the same: farside mirror resync",
+                "the mirror of {volume} is broken off, and has no base of its source to go on from. To begin again: farside mirror delete {volume}, \
+                 then farside mirror create; the volume stays. If both sides hold a common point all the same: farside mirror resync \
+                 {volume}",
             ),
             (_, Work::BrokenOff) => refuse(
-                "the mirror is broken off: hosts may write to the volume. To follow its source again: farside mirror \
-                 resync. To go back to a snapshot: farside snapshot rollback. To end the mirror: farside mirror \
-                 delete",
+                "the mirror of {volume} is broken off: hosts may write to it. To follow its source again: farside mirror \
+                 resync {volume}. To go back to a snapshot: farside snapshot rollback {volume}@SNAP. To end the mirror: farside mirror \
+                 delete {volume}",
             ),
 
-            (Event::AskInitialize, _) if self.initialized => {
-                refuse("the mirror is already initialized. To bring it up to date: farside mirror update")
-            }
-            (Event::AskUpdate, Work::Idle) if !self.initialized && !self.quiesced => {
-                refuse("the mirror is not initialized. Run farside mirror initialize first")
-            }
+            (Event::AskInitialize, _) if self.initialized => refuse(
+                "the mirror of {volume} is already initialized. To bring it up to date: farside mirror update {volume}",
+            ),
+            (Event::AskUpdate, Work::Idle) if !self.initialized && !self.quiesced => refuse(
+                "the mirror of {volume} is not initialized. Run farside mirror initialize {volume} first",
+            ),
             (Event::AskInitialize | Event::AskUpdate, _) if self.quiesced => {
-                refuse("the mirror is quiesced. Run farside mirror resume first")
+                refuse("the mirror of {volume} is quiesced. Run farside mirror resume {volume} first")
             }
-            (Event::AskResync, _) if !self.initialized => {
-                refuse("the mirror is not initialized. Run farside mirror initialize first")
-            }
+            (Event::AskResync, _) if !self.initialized => refuse(
+                "the mirror of {volume} is not initialized. Run farside mirror initialize {volume} first",
+            ),
             (Event::AskResync, Work::Idle) => Ok((
                 RelationshipState { resync_pending: true, work: Work::Queued(Resync), ..self },
                 Action::Enqueue(Resync),
@@ -270,7 +289,7 @@ impl RelationshipState {
             (Event::Abort, Work::Queued(_)) => {
                 Ok((RelationshipState { work: Work::Idle, ..self }, Action::LeaveQueue))
             }
-            (Event::Abort, Work::Idle) => refuse("no transfer is running or queued"),
+            (Event::Abort, Work::Idle) => refuse("no transfer of {volume} is running or queued"),
 
             (Event::Break, _) => Ok((
                 RelationshipState { work: Work::BrokenOff, resync_pending: false, ..self },

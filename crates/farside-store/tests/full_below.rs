@@ -327,9 +327,11 @@ fn what_is_deleted_comes_free_though_the_file_system_below_is_full() {
         old.flush().expect("a flush");
         drop(old);
         fill(&pool, &mut SmallRng::seed_from_u64(seed));
-        pool.delete_volume("old").unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         let free = || pool.status().free_bytes;
-        let (before, until) = (free(), std::time::Instant::now() + std::time::Duration::from_secs(20));
+        // Before: what is deleted may be free before anybody looks again.
+        let before = free();
+        pool.delete_volume("old").unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
         while free() < before + 5000 * BLOCK {
             assert!(std::time::Instant::now() < until, "seed {seed}: {} of {before} bytes are free", free());
             std::thread::sleep(std::time::Duration::from_millis(20));

@@ -453,6 +453,12 @@ fn what_takes_data_away_names_it_and_waits_if_the_site_says_so() {
     // Read by position it could say anything, and what is not there cannot wait.
     assert_eq!(api.with(&secret, "POST", &hold, Some("[false]")).status, 400);
     assert_eq!(confirmed(&api, &secret, "DELETE", &volume("typo"), "p/typo", None).status, 404);
+    // Nor does what is refused as things stand.
+    let host = site.nbd("p/z");
+    let in_use = confirmed(&api, &secret, "DELETE", &volume("z"), "p/z", None);
+    assert_eq!(in_use.code(), "refused", "{in_use:?}");
+    drop(host);
+    assert_eq!(site.json("delayed list").as_array().unwrap().len(), 3);
     // Another administrator stops one; it can be stopped once.
     let other = token(&site, "other", "administrator");
     let one = format!("/api/v1/delayed/{}", waiting[0]["id"].as_str().unwrap());

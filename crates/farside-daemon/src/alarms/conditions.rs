@@ -63,6 +63,8 @@ pub(crate) struct Seen {
     pub(crate) daemons: DaemonsSeen,
     /// Groups of which a part is used here, and the other at another site.
     pub(crate) splits: Vec<Split>,
+    /// Groups of which nobody can tell now, and of which it is raised that they are split.
+    pub(crate) unsure_splits: Vec<String>,
     /// The site meets nobody on purpose: what depends on peers stays as it is.
     pub(crate) is_isolated: bool,
 }
@@ -266,6 +268,9 @@ impl Conditions {
         }
         for split in &seen.splits {
             of_split(split, &mut found);
+        }
+        for group in &seen.unsure_splits {
+            found.unsure(&[Kind::GroupSplit], group);
         }
         for (volume, why) in &seen.failing_snapshots {
             of_failing_snapshots(volume, why, &mut found);

@@ -53,6 +53,12 @@ pub(super) async fn look(
             site.mirrors.undriven_names().await.into_iter().map(|name| MirrorSeen { name, driven: None }),
         );
     }
+    let are_all_open = pools.iter().all(|pool| pool.state == PoolState::Open);
+    let splits = splits(site, &statuses).await;
+    let unsure_splits = match splits.is_some() && are_all_open {
+        true => Vec::new(),
+        false => site.alarms.subjects(Kind::GroupSplit),
+    };
     Seen {
         mirrors,
         pools: pools
@@ -68,21 +74,22 @@ pub(super) async fn look(
         failing_snapshots: site.snapshot_schedules.failing(),
         ending: ending(site, now),
         daemons: daemons(site),
-        splits: splits(site, &statuses).await,
+        splits: splits.unwrap_or_default(),
+        unsure_splits,
         is_isolated: site.configuration.isolated,
     }
 }
 
-/// The groups that are split. All mirrors are listed for that only where some member is broken off and another is not.
-async fn splits(site: &Site, statuses: &[MirrorStatus]) -> Vec<Split> {
+/// The groups that are split; none if that cannot be told now. All mirrors are listed for that only where some member is broken off and another is not.
+async fn splits(site: &Site, statuses: &[MirrorStatus]) -> Option<Vec<Split>> {
     let of_groups = |is_broken_off: bool| {
         let of = statuses.iter().filter(move |status| (status.state == State::BrokenOff) == is_broken_off);
         of.filter_map(|status| status.relationship.group.as_deref()).collect::<BTreeSet<_>>()
     };
     if of_groups(true).is_disjoint(&of_groups(false)) {
-        return Vec::new();
+        return Some(Vec::new());
     }
-    site.mirrors.list().await.map(|mirrors| farside_api::splits(&mirrors)).unwrap_or_default()
+    site.mirrors.list().await.ok().map(|mirrors| farside_api::splits(&mirrors))
 }
 
 /// The other daemons, as the lease's keeper saw them with its last renewal.

@@ -7,12 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::RequestExt;
-use axum::body::{Body, to_bytes};
+use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Json, MatchedPath, Path, RawPathParams, Request, State};
-use axum::http::{HeaderName, StatusCode};
+use axum::http::request::Parts;
+use axum::http::{HeaderName, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use farside_api::{CONFIRM_HEADER, Delayed, DelayedDocument, ErrorBody, ErrorCode, Uuid};
+use farside_api::{CONFIRM_HEADER, Delayed, DelayedDocument, ErrorBody, ErrorCode, Plan, Uuid};
 use serde_json::Value;
 use tokio_util::task::TaskTracker;
 use utoipa_axum::router::OpenApiRouter;
@@ -104,6 +105,7 @@ pub(super) async fn guarded(State(guard): State<Guard>, mut request: Request, ne
         }
     };
     let sent = audit::shown(&bytes);
+    let plan = plan_of(&parts, &route, bytes.clone());
     let request = Request::from_parts(parts, Body::from(bytes));
     let waits = match (kind, &sent) {
         (Destructive::Takes, _) => true,
@@ -117,6 +119,10 @@ pub(super) async fn guarded(State(guard): State<Guard>, mut request: Request, ne
     };
     if !waits {
         return next.run(request).await;
+    }
+    // Nobody waits an hour for what is refused as things stand.
+    if let Some(refused) = refused_now(plan, next.clone()).await {
+        return ApiError::from(refused).into_response();
     }
     let identity = match Identity::of(&guard.site, &route, names).await {
         Some(identity) => identity,
@@ -135,6 +141,31 @@ pub(super) async fn guarded(State(guard): State<Guard>, mut request: Request, ne
         false => thing,
     };
     wait(guard, request, next, Wish { route, thing, identity, sent, delay }).await
+}
+
+/// The request that asks for the plan of this one, if it has one.
+fn plan_of(parts: &Parts, route: &str, bytes: Bytes) -> Option<Request> {
+    let (path, query) = (parts.uri.path(), parts.uri.query());
+    let before = query.map(|query| format!("{query}&")).unwrap_or_default();
+    let uri: Uri = format!("{path}?{before}plan=true").parse().ok()?;
+    if !audit::is_plan(&parts.method, route, &uri) {
+        return None;
+    }
+    let mut parts = parts.clone();
+    parts.uri = uri;
+    Some(Request::from_parts(parts, Body::from(bytes)))
+}
+
+/// Why a request would be refused, as its plan says; none where that cannot be told.
+async fn refused_now(plan: Option<Request>, next: Next) -> Option<ErrorBody> {
+    let answer = next.run(plan?).await;
+    if !answer.status().is_success() {
+        return None;
+    }
+    let bytes = to_bytes(answer.into_body(), BODY_BYTES_MAX).await.ok()?;
+    let plan: Plan = serde_json::from_slice(&bytes).ok()?;
+    let refused = ErrorBody::new(ErrorCode::Refused, plan.refused?);
+    Some(refused.hint("nothing waits, and nothing was changed"))
 }
 
 /// What is to wait, and how long.

@@ -61,26 +61,6 @@ async fn break_off(
         let plan = plans::plan(format!("break mirror {name}"));
         return Ok(Outcome::Plan(Plan { refused: Some(refused), ..plan }));
     }
-    // Whoever breaks it off does not want it to follow once the other site is back.
-    let is_given_up = !planned.plan && site.operations.give_up(&name);
-    if !planned.plan && before.state == MirrorState::BrokenOff {
-        if is_given_up {
-            tracing::warn!(replica = %name, "the resync that waited is given up; the volume is as it was");
-            return Ok(Outcome::Done(Mirror { given_up: Some(String::from("resync")), ..before }));
-        }
-        let error = ErrorBody::new(
-            ErrorCode::Refused,
-            format!("{name} is broken off already: hosts may write to it. Nothing was done"),
-        );
-        let others = before.group.as_ref().map(|group| {
-            format!("; of group {group} that may be a part: farside mirror break --group {group} takes over the rest")
-        });
-        let error = error.hint(format!(
-            "to follow its source again: farside mirror resync {name}{}",
-            others.unwrap_or_default()
-        ));
-        return Err(site.mirrors.overtaken_first(&name, error).await.into());
-    }
     let at = match &request.at {
         None => None,
         Some(snapshot) => {
@@ -159,11 +139,22 @@ async fn break_off(
         };
         return Ok(Outcome::Plan(Plan { refused, ..plans::break_off(&facts) }));
     }
+    // Whoever breaks it off does not want it to follow once the other site is back.
+    let is_given_up = site.operations.give_up(&name);
+    if is_given_up && before.state == MirrorState::BrokenOff && at.is_none() {
+        tracing::warn!(replica = %name, "the resync that waited is given up; the volume is as it was");
+        return Ok(Outcome::Done(Mirror { given_up: Some(String::from("resync")), ..before }));
+    }
     let broken = mirror.break_and_name(at.as_ref().map(|at| at.uuid), set_aside_at).await;
     let kept_as = match broken {
         Ok(kept_as) => kept_as,
         Err(error) => {
-            let error = error.into_error_body();
+            let error = match (error.into_error_body(), &before.group) {
+                (error, Some(group)) if before.state == MirrorState::BrokenOff => error.hint(format!(
+                    "of group {group} that may be a part: farside mirror break --group {group} takes over the rest"
+                )),
+                (error, _) => error,
+            };
             return Err(match site.takes_no_changes(&name.pool).await? {
                 Some(refusing) => error.hint(format!(
                     "{name} is a replica as before, and nothing of it is lost. {}",
@@ -307,36 +298,26 @@ async fn resync(
     let named = if from.is_named { format!(" --from {}", from.name) } else { String::new() };
     let whole = if request.whole { " --whole" } else { "" };
     let again = format!("farside mirror resync {volume}{named}{whole}");
-    let (consent, given_up) = (Arc::clone(&waiting), Arc::clone(&waiting));
-    let asked =
-        ResyncRequest { comparing, link_wait: patience, may_begin: Arc::new(move || consent.begin()) };
+    let (given_up, consent) = (waiting.given_up(), Arc::clone(&waiting));
+    let asked = ResyncRequest {
+        comparing,
+        link_wait: patience,
+        may_begin: Arc::new(move || consent.begin()),
+        given_up: given_up.clone(),
+    };
     let work = async move {
-        let (site, volume, node) = (Arc::clone(&of), to.clone(), of.node.clone());
-        node.dial_now(from.peer);
-        let (name, wanted) = (from.name.clone(), schedule.clone().unwrap_or_default());
-        // In a task of its own: one that was given up ends once the other site has answered, or does not in time. It changes nothing then.
-        let begins = tokio::spawn(async move {
-            match site_mirror(&site, &volume, &from) {
-                Some(mirror) => mirror.resync_as_asked(&asked).await.map(|asked| (mirror, asked)),
-                None => {
-                    let (peer, source) = (from.peer, from.source);
-                    destination.resync_as_asked(peer, source, volume, wanted, &asked).await
-                }
+        of.node.dial_now(from.peer);
+        let begun = match site_mirror(&of, &to, &from) {
+            Some(mirror) => mirror.resync_as_asked(&asked).await.map(|asked| (mirror, asked)),
+            None => {
+                let wanted = schedule.clone().unwrap_or_default();
+                let (peer, source) = (from.peer, from.source);
+                destination.resync_as_asked(peer, source, to.clone(), wanted, &asked).await
             }
-        });
-        let begun = tokio::select! {
-            biased;
-            () = given_up.given_up() => {
-                return Err(ErrorBody::new(
-                    ErrorCode::Failed,
-                    format!("the resync of {to} was given up before it had begun; {to} is as it was"),
-                ));
-            }
-            begun = begins => match begun {
-                Ok(begun) => begun,
-                Err(error) => return Err(ErrorBody::new(ErrorCode::Failed, format!("the resync of {to} has failed: {error}"))),
-            },
         };
+        if let (true, Err(error)) = (given_up.is_cancelled(), &begun) {
+            return Err(ErrorBody::new(ErrorCode::Failed, error.to_string()));
+        }
         let (mirror, asked) = match begun {
             Ok(begun) => begun,
             Err(error) => {
@@ -347,7 +328,7 @@ async fn resync(
         };
         // Of a mirror that is over by it.
         of.mirrors.end_recorded_rights().await;
-        tracing::warn!(volume = %to, from = name, "resync: the volume is a replica now, and read-only");
+        tracing::warn!(volume = %to, from = from.name, "resync: the volume is a replica now, and read-only");
         if let Some(schedule) = schedule.filter(|schedule| mirror.status().relationship.schedule != *schedule)
         {
             mirror.set_schedule(schedule).await.map_err(Failure::into_error_body)?;

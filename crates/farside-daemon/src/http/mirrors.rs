@@ -611,13 +611,42 @@ async fn resume(State(site): Shared, Path((pool, volume)): OneMirror) -> Answer<
 /// How long a transfer that is cut may take to end until the answer does not wait for it any longer.
 const ABORTED_WITHIN: Duration = Duration::from_secs(10);
 
-/// Cuts the transfer that is under way, or gives up a resync that has not begun.
-#[utoipa::path(post, path = "/mirrors/{pool}/{volume}/abort", responses((status = 200, body = Mirror)))]
-async fn abort(State(site): Shared, Path((pool, volume)): OneMirror) -> Answer<Mirror> {
+/// What of a mirror is to end.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+struct Aborted {
+    /// Only a resync that has changed nothing yet; a transfer that runs goes on.
+    #[serde(default)]
+    unbegun: bool,
+}
+
+/// Cuts the transfer that is under way, and gives up a resync that has not begun.
+#[utoipa::path(
+    post,
+    path = "/mirrors/{pool}/{volume}/abort",
+    params(Aborted),
+    responses((status = 200, body = Mirror))
+)]
+async fn abort(
+    State(site): Shared,
+    Path((pool, volume)): OneMirror,
+    Query(what): Query<Aborted>,
+) -> Answer<Mirror> {
     let name = name_of(pool, volume)?;
     if site.operations.give_up(&name) {
         tracing::warn!(volume = %name, "a resync that waited for a session was given up; nothing was changed");
+        // An update may run beside it.
+        if !what.unbegun
+            && let Ok(mirror) = site.mirrors.awake(&name)
+        {
+            let _ = mirror.abort().await;
+        }
         return Ok(Json(given_up(&site, &name).await?));
+    }
+    if what.unbegun {
+        let nothing = format!("no resync of {name} waits to begin");
+        return Err(ErrorBody::new(ErrorCode::Refused, nothing).into());
     }
     let mirror = awake(&site, &name).await?;
     let mut changes = mirror.changes();

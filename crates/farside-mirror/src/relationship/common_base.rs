@@ -11,6 +11,7 @@ use farside_transfer::bases::{candidates, drop_left_probes, probe_name};
 use farside_transfer::protocol::convert::{self, CandidateBase, Place};
 use farside_transfer::protocol::{Body, Compare, Comparison};
 use prost::Message;
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::command::Parts;
@@ -38,12 +39,19 @@ pub struct ResyncRequest {
     /// Asked when the source has answered, before anything is changed, perhaps more than once: whoever wanted it may have thought better
     /// of it while the other site was away.
     pub may_begin: Arc<dyn Fn() -> bool + Send + Sync>,
+    /// Ends the wait for the source. What has begun goes on.
+    pub given_up: CancellationToken,
 }
 
 impl ResyncRequest {
     /// One that nobody takes back.
     pub fn new(comparing: Comparing, link_wait: Duration) -> ResyncRequest {
-        ResyncRequest { comparing, link_wait, may_begin: Arc::new(|| true) }
+        ResyncRequest {
+            comparing,
+            link_wait,
+            may_begin: Arc::new(|| true),
+            given_up: CancellationToken::new(),
+        }
     }
 }
 
@@ -100,12 +108,31 @@ pub(crate) async fn base_to_begin_from(
     relationship: &Relationship,
     request: &ResyncRequest,
 ) -> Result<CommonBase, MirrorError> {
-    let found = common_base(parts, relationship, request.comparing, request.link_wait).await?;
     let volume = &relationship.destination;
+    let given_up = || {
+        MirrorError::State(format!(
+            "the resync of {volume} was given up before it had begun; nothing was changed"
+        ))
+    };
+    let found = tokio::select! {
+        biased;
+        () = request.given_up.cancelled() => {
+            let (engine, of) = (parts.engine.clone(), volume.clone());
+            // What was taken to be compared.
+            if let Err(error) = blocking(move || Ok::<_, MirrorError>(drop_left_probes(&*engine, &of)?)).await {
+                tracing::warn!(%volume, "a snapshot that was taken to be compared stays until the next comparison: {error}");
+            }
+            return Err(given_up());
+        }
+        found = common_base(parts, relationship, request.comparing, request.link_wait) => found?,
+    };
     let refused = match no_room(parts, relationship, found.incoming).await {
         Some(why) => why,
         None if (request.may_begin)() => return Ok(found),
-        None => format!("the resync of {volume} was given up before it had begun; nothing was changed"),
+        None => {
+            drop_probe(parts, relationship, found.probe).await;
+            return Err(given_up());
+        }
     };
     drop_probe(parts, relationship, found.probe).await;
     Err(MirrorError::State(refused))
@@ -124,13 +151,21 @@ pub(crate) async fn no_room(
     let brings = incoming?.data_bytes;
     let (engine, of) = (parts.engine.clone(), relationship.destination.clone());
     let room = blocking(move || Ok::<_, MirrorError>(engine.staging_room(&of)?)).await.ok().flatten()?;
+    // What a volume has of its quota is counted to the last block only when room is really needed.
+    if room.quota_bytes.is_some() {
+        return None;
+    }
     let mebibytes = |bytes: u64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
     let Relationship { destination, .. } = relationship;
     let pool = &destination.pool;
+    let to_make_room = match &room.below {
+        Some(below) => format!("free some of the file system of {}", below.path),
+        None => format!("farside pool grow {pool}"),
+    };
     (brings > room.room_bytes).then(|| {
         format!(
             "the resync of {destination} brings {}, and there is room for {} in pool {pool}. {destination} is as it was: nothing was \
-             changed. To make room: farside pool grow {pool}, or delete snapshots that nobody needs",
+             changed. To make room: {to_make_room}, or delete snapshots that nobody needs (what they held comes back some seconds later)",
             mebibytes(brings),
             mebibytes(room.room_bytes)
         )

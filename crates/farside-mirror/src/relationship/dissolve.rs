@@ -31,7 +31,7 @@ impl Driver {
         at: Option<Uuid>,
         moment: Option<Timestamp>,
     ) -> Result<Option<String>, MirrorError> {
-        let (next, _) = self.state.step(Event::Break)?;
+        let (next, _) = self.step(Event::Break)?;
         if let Some(at) = at {
             // Refused with everything as it was: the transfer that runs goes on.
             let (engine, volume) = (self.parts.engine.clone(), self.relationship.destination.clone());

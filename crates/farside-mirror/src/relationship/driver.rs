@@ -465,11 +465,16 @@ impl Driver {
             TransferKind::Update => Event::AskUpdate,
             TransferKind::Resync => Event::AskResync,
         };
-        let (next, action) = self.state.step(event)?;
+        let (next, action) = self.step(event)?;
         self.went_back = None;
         let by = if is_for_swap { RequestedBy::Swap } else { RequestedBy::Person };
         self.log(LogEvent::Request { by }, Some(kind), None).await;
         self.join(next, action, kind, link_wait, ended).await
+    }
+
+    /// What `event` makes of the state; a refusal names the volume.
+    pub(super) fn step(&self, event: Event) -> Result<(RelationshipState, Action), MirrorError> {
+        self.state.step(event).map_err(|refusal| refusal.of(&self.relationship.destination))
     }
 
     /// Takes the step that a request makes, and remembers who is notified of its end.
@@ -526,7 +531,7 @@ impl Driver {
             return Err(MirrorError::State(why));
         }
         let before = self.state;
-        let (next, action) = before.step(event)?;
+        let (next, action) = self.step(event)?;
         self.state = next;
         if next.quiesced != self.relationship.quiesced {
             self.relationship.quiesced = next.quiesced;

@@ -50,7 +50,7 @@ impl Driver {
             if swap == before.swap {
                 self.check_unprepared()?;
             }
-            self.state.step(Event::AskResync)?;
+            self.step(Event::AskResync)?;
         }
         // Below what the source has seen it would be taken for one that comes late.
         let role_change = self.next_role_change().max((newest + 1).min(ROLE_CHANGE_MAX));
@@ -118,7 +118,7 @@ impl Driver {
             self.shows_own &= self.state.resync_pending;
         }
         self.was_writable = was_writable;
-        let (next, action) = self.state.step(Event::AskResync)?;
+        let (next, action) = self.step(Event::AskResync)?;
         self.why = None;
         self.log(LogEvent::Request { by: RequestedBy::Person }, Some(TransferKind::Resync), None).await;
         self.join(next, action, TransferKind::Resync, link_wait, ended).await

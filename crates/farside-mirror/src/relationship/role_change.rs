@@ -173,7 +173,10 @@ impl Driver {
             );
         }
         if self.state.quiesced {
-            return refuse("the mirror is quiesced. No role changed. Run farside mirror resume first");
+            return refuse(&format!(
+                "the mirror of {0} is quiesced. No role changed. Run farside mirror resume {0} first",
+                self.relationship.destination
+            ));
         }
         self.check_not_overtaken()
     }

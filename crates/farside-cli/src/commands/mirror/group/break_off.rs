@@ -14,6 +14,7 @@ use super::since_swap::{self, Whole};
 use crate::arguments::destructive::Destructive;
 use crate::commands::context::Context;
 use crate::confirm::{DestructiveRequest, Impact, carry_out};
+use crate::progress;
 use crate::quantities::{duration, time};
 
 /// What came of it.
@@ -92,13 +93,7 @@ pub(crate) async fn break_off(
         return Ok(());
     }
     // Those that are broken off stay so: what waits to have them follow again is given up.
-    let mut given_up = String::new();
-    for member in members.iter().filter(|member| member.is_broken_off()) {
-        let aborted = context.client.post::<Mirror>(&member.path("abort")?, &serde_json::json!({})).await;
-        if let Ok(Mirror { given_up: Some(what), name, .. }) = aborted {
-            given_up += &format!("{name}: the {what} that waited is given up\n");
-        }
-    }
+    let given_up = give_up_waiting(context, members).await;
     context.aside(&given_up);
     let mut mirrors: Vec<Mirror> = Vec::new();
     for (at, (step, (member, _))) in steps.iter().zip(&left).enumerate() {
@@ -144,6 +139,17 @@ pub(crate) async fn break_off(
         writable(&names, &still, &moment, is_whole) + &refused + &kept + &gone + &note + &given_up
     });
     Ok(())
+}
+
+/// Has no resync begin later that waits for its source. A line for each that was given up.
+pub(super) async fn give_up_waiting(context: &Context, members: &[Member]) -> String {
+    let mut given_up = String::new();
+    for name in members.iter().map(|member| &member.mirror.name) {
+        if progress::give_up(&context.client, name).await {
+            given_up += &format!("{name}: the resync that waited is given up\n");
+        }
+    }
+    given_up
 }
 
 /// The newest moment that all of the group have, also the originals, and what of them is to be broken off at it.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use farside_api::split::{Split, overtaken, splits};
+use farside_api::split::{Split, group_of, overtaken, splits};
 use farside_api::{
     ErrorBody, ErrorCode, MadeBy, Mirror, MirrorState, Plan, Role, Snapshot, SourceHeard, Timestamp,
 };
@@ -266,8 +266,9 @@ pub(crate) async fn one_of(context: &Context, group: &str) -> Result<VolumeName,
 /// Whether another volume of its group is a replica still. It is for advice: what cannot be asked is taken for so.
 pub(crate) async fn others_follow(context: &Context, of: &Mirror) -> bool {
     let Ok(mirrors) = context.client.get::<Vec<Mirror>>(&["mirrors"]).await else { return true };
+    let group = group_of(of);
     let is_other = |m: &Mirror| {
-        m.role == Role::Destination && m.group.is_some() && m.group == of.group && m.name != of.name
+        m.role == Role::Destination && group.is_some() && group_of(m) == group && m.name != of.name
     };
     mirrors.iter().any(|m| is_other(m) && m.state != MirrorState::BrokenOff)
 }

@@ -5,6 +5,7 @@ use farside_api::{BreakMirror, ErrorBody, ErrorCode, Mirror};
 use reqwest::Method;
 use serde::Serialize;
 
+use super::break_off::give_up_waiting;
 use super::members::{Group, Line, Member, Step, consent, instead, mirrors_of};
 use crate::arguments::destructive::Destructive;
 use crate::commands::context::Context;
@@ -47,6 +48,8 @@ pub(super) async fn give_back(
     if !consent(context, &command, &headline, &steps, destructive).await? {
         return Ok(());
     }
+    let given_up = give_up_waiting(context, &of_group.members).await;
+    context.aside(&given_up);
     let mut mirrors: Vec<Mirror> = Vec::new();
     for (step, member) in steps.iter().zip(&pending) {
         let (path, impact) = (&step.path[..], Impact::Service);
@@ -69,7 +72,7 @@ pub(super) async fn give_back(
     if context.json {
         faster(&done.mirrors).lines().for_each(|line| eprintln!("farside: {line}"));
     }
-    context.show(&done, |done| given_back(&done.mirrors) + &faster(&done.mirrors) + &note);
+    context.show(&done, |done| given_back(&done.mirrors) + &faster(&done.mirrors) + &note + &given_up);
     Ok(())
 }
 
