@@ -479,7 +479,9 @@ fn what_takes_data_away_names_it_and_waits_if_the_site_says_so() {
     eventually("it runs", || volumes(&site) == 3);
     let last = &site.json("audit --limit 1")[0];
     assert_eq!((&last["who"], &last["outcome"]), (&"token robot".into(), &"done".into()), "{last}");
-    // What has its name meanwhile is another.
+    // What has its name meanwhile is another. While a snapshot of it is held it would be refused at once.
+    assert_eq!(confirmed(&api, &secret, "DELETE", &volume("z"), "p/z", None).code(), "refused");
+    site.ok("snapshot unhold p/z@s");
     assert_eq!(confirmed(&api, &secret, "DELETE", &volume("z"), "p/z", None).status, 202);
     site.ok("volume rename p/z p/other");
     site.ok("volume create p/z --size 4M");
