@@ -1,9 +1,11 @@
-//! `farside mirror abort --group`.
+//! `farside mirror abort --group`, and what other commands have of it.
 
 use farside_api::{ErrorBody, ErrorCode, Mirror, Role};
 
+use super::members::Member;
 use crate::commands::context::Context;
 use crate::commands::mirror::answers;
+use crate::progress;
 
 /// Stops what runs or waits of each member; where nothing does, that is no failure.
 pub(crate) async fn abort(context: &Context, group: &str) -> Result<(), ErrorBody> {
@@ -33,4 +35,15 @@ pub(crate) async fn abort(context: &Context, group: &str) -> Result<(), ErrorBod
     }
     context.show(&stopped, |_| said);
     Ok(())
+}
+
+/// Has no resync begin later that waits for its source. A line for each that was given up.
+pub(super) async fn give_up_waiting(context: &Context, members: &[Member]) -> String {
+    let mut given_up = String::new();
+    for name in members.iter().map(|member| &member.mirror.name) {
+        if progress::give_up(&context.client, name).await {
+            given_up += &format!("{name}: the resync that waited is given up\n");
+        }
+    }
+    given_up
 }

@@ -4,6 +4,7 @@ use farside_api::{BreakMirror, ErrorBody, Mirror, Timestamp};
 use reqwest::Method;
 use serde::Serialize;
 
+use super::abort::give_up_waiting;
 use super::members::{
     Group, Line, Member, Step, consent, decided, gone_since, instant_of, known, members, mirrors_of,
 };
@@ -14,7 +15,6 @@ use super::since_swap::{self, Whole};
 use crate::arguments::destructive::Destructive;
 use crate::commands::context::Context;
 use crate::confirm::{DestructiveRequest, Impact, carry_out};
-use crate::progress;
 use crate::quantities::{duration, time};
 
 /// What came of it.
@@ -139,17 +139,6 @@ pub(crate) async fn break_off(
         writable(&names, &still, &moment, is_whole) + &refused + &kept + &gone + &note + &given_up
     });
     Ok(())
-}
-
-/// Has no resync begin later that waits for its source. A line for each that was given up.
-pub(super) async fn give_up_waiting(context: &Context, members: &[Member]) -> String {
-    let mut given_up = String::new();
-    for name in members.iter().map(|member| &member.mirror.name) {
-        if progress::give_up(&context.client, name).await {
-            given_up += &format!("{name}: the resync that waited is given up\n");
-        }
-    }
-    given_up
 }
 
 /// The newest moment that all of the group have, also the originals, and what of them is to be broken off at it.

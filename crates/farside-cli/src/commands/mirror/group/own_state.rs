@@ -5,7 +5,7 @@ use farside_api::{BreakMirror, ErrorBody, ErrorCode, Mirror};
 use reqwest::Method;
 use serde::Serialize;
 
-use super::break_off::give_up_waiting;
+use super::abort::give_up_waiting;
 use super::members::{Group, Line, Member, Step, consent, instead, mirrors_of};
 use crate::arguments::destructive::Destructive;
 use crate::commands::context::Context;
