@@ -78,6 +78,8 @@ fn a_pool_of_ceph_shows_its_room_and_tells_when_little_is_left() {
     let tank = Keeper::make(&far, Kind::Embedded, "tank", &conf);
     let (pool, conf) = (&small.name, &*conf);
     near.ok(&format!("pool create ceph --engine rbd --rbd-pool {pool} --user {pool} --conf {conf}"));
+    // The cluster is asked beside: whoever lists the pool in the next moment does not wait for its answer.
+    eventually("the cluster has told its room", || near.json("pool status ceph")["room"] == "enough");
     let pool = near.json("pool status ceph");
     let figure =
         |pool: &serde_json::Value, name: &str| pool[name].as_u64().unwrap_or_else(|| panic!("{pool}"));
