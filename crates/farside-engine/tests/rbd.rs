@@ -97,10 +97,10 @@ fn a_host_that_writes_goes_on() {
     let space = Space::new();
     let engine = space.engine(false);
     let volume = name("v");
-    engine.create_volume(&volume, 64 * MIB).expect("a volume");
+    engine.create_volume(&volume, 256 * MIB).expect("a volume");
     let image = space.image("v");
     let bench =
-        ["bench", "--io-type", "write", "--io-size", "4K", "--io-threads", "4", "--io-total", "192M", &image];
+        ["bench", "--io-type", "write", "--io-size", "4K", "--io-threads", "4", "--io-total", "256M", &image];
     let mut host = space.command(&bench).stdout(std::process::Stdio::null()).spawn().expect("rbd runs");
     let taken = (1..=20).find(|number| {
         std::thread::sleep(std::time::Duration::from_millis(100));
