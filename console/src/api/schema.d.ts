@@ -3303,7 +3303,7 @@ export interface components {
              *     and more (`why` says so).
              */
             forecast_seconds?: number | null;
-            /** @description In the answer to *abort*: what had not begun, and does not any more. Nothing was changed. */
+            /** @description In the answer to *abort* or *break*: what had not begun, and does not any more. Nothing was changed. */
             given_up?: string | null;
             /** @description The group of mirrors that are updated and broken off together; null if none. */
             group?: string | null;
@@ -3673,7 +3673,7 @@ export interface components {
              *     and more (`why` says so).
              */
             forecast_seconds?: number | null;
-            /** @description In the answer to *abort*: what had not begun, and does not any more. Nothing was changed. */
+            /** @description In the answer to *abort* or *break*: what had not begun, and does not any more. Nothing was changed. */
             given_up?: string | null;
             /** @description The group of mirrors that are updated and broken off together; null if none. */
             group?: string | null;

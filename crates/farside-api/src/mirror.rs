@@ -241,7 +241,7 @@ pub struct Mirror {
     /// In the answer to its making: it was there without what a lost state database had of it, and goes on as asked for now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub taken_over: Option<TakenOver>,
-    /// In the answer to *abort*: what had not begun, and does not any more. Nothing was changed.
+    /// In the answer to *abort* or *break*: what had not begun, and does not any more. Nothing was changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub given_up: Option<String>,
 }

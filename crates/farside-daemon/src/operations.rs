@@ -241,12 +241,12 @@ impl Operations {
         waiting.filter(|waiting| waiting.give_up()).count() > 0
     }
 
-    /// What was asked for and has not begun: the volume, whose session it waits for, and what it is.
-    pub(crate) fn waiting(&self) -> Vec<(VolumeName, PeerId, OperationKind)> {
+    /// What was asked for and has not begun: the volume, and whose session it waits for.
+    pub(crate) fn waiting(&self) -> Vec<(VolumeName, PeerId)> {
         let entries = self.entries.lock();
         let waits = |entry: &&Entry| entry.waiting.as_ref().is_some_and(|waiting| waiting.waits());
         let running = entries.values().filter(|entry| entry.document.state == OperationState::Running);
-        running.filter(waits).map(|entry| (entry.volume.clone(), entry.peer, entry.document.kind)).collect()
+        running.filter(waits).map(|entry| (entry.volume.clone(), entry.peer)).collect()
     }
 
     fn session_lost_seconds(&self, node: &Node, entry: &Entry) -> Option<f64> {

@@ -78,6 +78,7 @@ fn a_resync_that_waits_for_a_dead_site_is_seen_and_can_be_given_up() {
     pair.a.restart();
     let b = &pair.b;
     eventually("they meet again", || b.json("peer status a")["state"] == "connected");
+    // One that waited still would begin within milliseconds: nothing tells that it does not come, so it is given its time.
     std::thread::sleep(std::time::Duration::from_secs(2));
     let now = status(b, "q/v");
     assert_eq!(now["state"], "broken-off", "{now}");

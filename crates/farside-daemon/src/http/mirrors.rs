@@ -117,7 +117,7 @@ impl WantedMirrors {
 #[utoipa::path(get, path = "/mirrors", params(WantedMirrors), responses((status = 200, body = Vec<Mirror>)))]
 async fn list(State(site): Shared, Query(wanted): Query<WantedMirrors>) -> Result<Page<Mirror>, ApiError> {
     let mut all = site.mirrors.list().await?;
-    for (volume, peer, _) in site.operations.waiting() {
+    for (volume, peer) in site.operations.waiting() {
         let (name, peer) = (volume.to_string(), peers::name_of(&site.node, peer));
         for mirror in all.iter_mut().filter(|mirror| mirror.name == name) {
             let waits = plans::resync_waits(&volume, &peer);
@@ -636,7 +636,7 @@ async fn abort(
     let name = name_of(pool, volume)?;
     if site.operations.give_up(&name) {
         tracing::warn!(volume = %name, "a resync that waited for a session was given up; nothing was changed");
-        // An update may run beside it.
+        // An update may run beside it; where none does, that is no failure.
         if !what.unbegun
             && let Ok(mirror) = site.mirrors.awake(&name)
         {

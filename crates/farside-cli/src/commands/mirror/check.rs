@@ -48,7 +48,7 @@ pub(super) fn silent(peers: &[Peer], most: Option<f64>, now: Timestamp) -> BTree
             return None;
         }
         let because = peer.why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
-        // Not heard since this daemon started: it may have started just now, and then says so soon.
+        // Not heard since this daemon started, which may be just now: how long that is, is not known here.
         let heard = peer.last_heard_at?;
         let seconds = now.duration_since(heard).as_secs_f64();
         (seconds > longest).then(|| {
