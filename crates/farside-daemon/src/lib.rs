@@ -55,6 +55,7 @@ pub mod options;
 mod pace;
 mod peers;
 mod plans;
+mod pool_marks;
 mod pools;
 mod rights;
 mod run;

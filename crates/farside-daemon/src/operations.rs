@@ -350,7 +350,7 @@ fn settle(
 
 #[cfg(test)]
 mod tests {
-    use farside_mirror::{Relationship, Schedule};
+    use farside_mirror::{Relationship, Schedule, WentBack};
     use farside_transfer::{Progress, TransferKind};
 
     use super::*;
@@ -417,6 +417,7 @@ mod tests {
             progress: None,
             source_heard: None,
             source_heard_at: None,
+            went_back: WentBack::Unknown,
             session_why: None,
             is_for_swap: false,
             is_swapping: false,

@@ -45,6 +45,7 @@ use crate::mirrors::{MirrorParts, Mirrors};
 use crate::operations::Operations;
 use crate::options::{Config, Listen, NbdConfig, NbdTls, Options, reread_accelerator};
 use crate::peers::Rights;
+use crate::pool_marks::PoolMarks;
 use crate::pools::Pools;
 use crate::pools::opening::Opening;
 use crate::pools::seen;
@@ -58,7 +59,7 @@ use crate::sites::shares::Shares;
 use crate::snapshot_schedules::SnapshotSchedules;
 use crate::state::{DatabaseAddress, State};
 use crate::throttles::Throttles;
-use crate::{http, known_clusters, known_pools, listen, logging, service};
+use crate::{convert, http, known_clusters, known_pools, listen, logging, service};
 
 /// How long requests under way may take to end once the stop has begun. systemd's own patience is 90 s.
 const REQUESTS_END_WITHIN: Duration = Duration::from_secs(20);
@@ -193,6 +194,11 @@ async fn serve(mut config: Config, log: Log, for_hosts: &Handle) -> Result<Serve
     requests.spawn(stop.clone().run_until_cancelled_owned(pools.keep_looking_at_paths()));
     let pools = Arc::clone(&site.pools);
     requests.spawn(stop.clone().run_until_cancelled_owned(pools.keep_looking_at_room()));
+    let marked = Arc::clone(&site);
+    let marking = async move {
+        marked.pool_marks.keep_looking(&marked.pools, || convert::time(marked.clock.now())).await
+    };
+    requests.spawn(stop.clone().run_until_cancelled_owned(marking));
     requests.spawn(stop.clone().run_until_cancelled_owned(http::end_drills(Arc::clone(&site))));
     let timetables = Arc::clone(&site.snapshot_schedules);
     requests.spawn(stop.clone().run_until_cancelled_owned(timetables.run()));
@@ -505,6 +511,7 @@ pub(crate) async fn start(
         nbd_address: Listeners::address(listeners.nbd)?,
         nbd_socket: data_dir.join(NBD_SOCKET).display().to_string(),
     };
+    let pool_marks = PoolMarks::load(&state).await?;
     let site = Site {
         document,
         state,
@@ -523,6 +530,7 @@ pub(crate) async fn start(
         hosts_first,
         pool_lock: tokio::sync::Mutex::default(),
         pools,
+        pool_marks,
         node,
         rights,
         throttles,
@@ -647,6 +655,7 @@ async fn end(
     if let Err(error) = hosts.await {
         tracing::error!(%error, "the NBD server failed");
     }
+    site.pool_marks.look(&site.pools, convert::time(site.clock.now())).await;
     let (pools, scrubs, dedups) =
         (Arc::clone(&site.pools), Arc::clone(&site.scrubs), Arc::clone(&site.dedups));
     let closed = site.blocking.run(move || {

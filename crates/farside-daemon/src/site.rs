@@ -27,6 +27,7 @@ use crate::mirrors::Mirrors;
 use crate::operations::Operations;
 use crate::options::Config;
 use crate::peers::Rights;
+use crate::pool_marks::PoolMarks;
 use crate::pools::Pools;
 use crate::scrubs::Scrubs;
 use crate::sites::seen::SitesSeen;
@@ -58,6 +59,8 @@ pub(crate) struct Site {
     pub(crate) pool_lock: tokio::sync::Mutex<()>,
     /// Storage.
     pub(crate) pools: Arc<Pools>,
+    /// How far pools were written.
+    pub(crate) pool_marks: PoolMarks,
     /// How much volumes and snapshots hold, as it was counted for lists.
     pub(crate) figures: Arc<Remembered>,
     /// What reads pools as a whole.

@@ -183,6 +183,7 @@ impl Pool {
         // 3. Sync: the journal up to the capture and everything above.
         self.sync_device()?;
         self.durable.fetch_max(appended, Ordering::AcqRel);
+        self.durable_to.fetch_max(position, Ordering::AcqRel);
 
         // 4. and 5. The superblock.
         let superblock = Superblock {

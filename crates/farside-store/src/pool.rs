@@ -209,6 +209,10 @@ pub struct Pool {
     blocks: AtomicU64,
     pub(crate) journal_blocks: u64,
     pub(crate) open_epoch: u64,
+    /// Where the journal ended then.
+    pub(crate) opened_at: u64,
+    /// Up to where it is on the medium.
+    pub(crate) durable_to: AtomicU64,
     pub(crate) options: PoolOptions,
     pub(crate) nodes: NodeReader,
     pub(crate) maintenance: Mutex<SystemTrees>,
@@ -289,6 +293,8 @@ impl Pool {
             blocks: superblock.pool_blocks.into(),
             journal_blocks: superblock.journal_blocks,
             open_epoch: superblock.open_epoch,
+            opened_at: ring.position,
+            durable_to: AtomicU64::new(ring.position),
             options,
             nodes,
             maintenance: Mutex::new(system),
@@ -417,6 +423,7 @@ impl Pool {
             return Err(error);
         }
         ring.proven = ring.sequence - 1;
+        self.durable_to.fetch_max(ring.position, Ordering::AcqRel);
         self.durable.fetch_max(appended, Ordering::AcqRel);
         Ok(())
     }
@@ -433,6 +440,7 @@ impl Pool {
         self.state.lock().ring_used = ring.used();
         self.sync_device()?;
         ring.proven = ring.sequence - 1;
+        self.durable_to.fetch_max(ring.position, Ordering::AcqRel);
         Ok(())
     }
 

@@ -35,6 +35,11 @@ pub struct PoolStatus {
     pub generation: u64,
     /// How often the pool was opened.
     pub open_epoch: u64,
+    /// Where the journal ended when the pool was opened, and up to where it is on the medium now. Positions only rise, over all
+    /// openings: a pool that ends before what it once had is an older copy of itself, or has lost its newest changes.
+    pub journal_opened_at: u64,
+    /// See above.
+    pub journal_durable_to: u64,
     /// Bytes of the journal in use, and its size.
     pub journal_used_bytes: u64,
     /// See above.
@@ -168,6 +173,8 @@ impl Pool {
             shared_saves_bytes: state.allocator.owners.extra_owners() * block,
             generation: state.generation,
             open_epoch: self.open_epoch,
+            journal_opened_at: self.opened_at,
+            journal_durable_to: self.durable_to.load(Ordering::Acquire),
             journal_used_bytes,
             journal_bytes,
             overlay_bytes: state.overlay_bytes + state.capturing_overlay_bytes,

@@ -16,11 +16,17 @@ use model::{History, Run, options};
 const SLOTS: [u64; 2] = [0, 256 * 4096];
 
 /// Opens an image and tells which of the model's states it shows.
-fn reopen(disk: &SimulatedDisk, history: &History, lower: usize, upper: usize, what: &str) {
+fn reopen(disk: &SimulatedDisk, history: &History, (lower, upper): (usize, usize), journal: u64, what: &str) {
     let report = farside_check::check(disk, &farside_check::CheckOptions::default())
         .unwrap_or_else(|e| panic!("{what}: the checker failed: {e}"));
     assert!(report.is_clean(), "{what}: before opening: {report}");
     let pool = Pool::open(Arc::new(disk.clone()), options(1)).unwrap_or_else(|e| panic!("{what}: {e}"));
+    // A pool that ends before that is called an older copy of itself.
+    let opened_at = pool.status().journal_opened_at;
+    assert!(
+        opened_at >= journal,
+        "{what}: its journal ends at {opened_at}, and was on the medium up to {journal}"
+    );
     let seen = model::observe(&pool);
     let matching = (lower..=upper).rev().find(|i| history.states[*i] == seen);
     assert!(
@@ -76,8 +82,8 @@ fn crash_everywhere_in(
         reopen(
             &disk.crash_at(next, fate),
             &history,
-            lower,
-            upper,
+            (lower, upper),
+            history.journal_at_least(*point),
             &format!("seed {seed}, event {next}, {fate:?}"),
         );
         let damaged = disk.crash_at(next, fate);

@@ -13,6 +13,7 @@ mod paths;
 mod points;
 mod resyncs;
 mod role_changes;
+mod set_back;
 mod split_groups;
 #[path = "../support/mod.rs"]
 mod support;

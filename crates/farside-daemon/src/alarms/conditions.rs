@@ -118,6 +118,8 @@ pub(crate) struct DrivenSeen {
     pub(crate) failures: Failures,
     /// What its updates look like.
     pub(crate) signature: Signature,
+    /// Whether its source went back.
+    pub(crate) went_back: WentBackSeen,
 }
 
 /// A source of which a replica was broken off.
@@ -174,6 +176,19 @@ pub(crate) enum Signature {
     Suspected { message: String },
 }
 
+/// Whether an update found the source in an earlier state.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) enum WentBackSeen {
+    #[default]
+    No,
+    /// It did before this process began, and no person has seen to it.
+    StillRaised,
+    /// It did; in words.
+    Yes(String),
+    /// A person has seen to it.
+    Settled,
+}
+
 /// A pool.
 #[derive(Clone, Debug)]
 pub(crate) struct PoolSeen {
@@ -195,6 +210,8 @@ pub(crate) struct PoolKnown {
     pub(crate) error: Option<String>,
     /// What to do about that.
     pub(crate) advice: Option<String>,
+    /// It is an older copy of itself: until when it had more, and nobody has acknowledged that.
+    pub(crate) set_back: Option<farside_api::Timestamp>,
 }
 
 /// A peer.
@@ -327,6 +344,7 @@ impl Conditions {
             );
         }
         of_signature(name, mirror, found);
+        of_went_back(name, mirror, found);
     }
 
     fn progress(
@@ -479,12 +497,19 @@ const OF_MIRRORS: &[Kind] = &[
     Kind::TransfersFailing,
     Kind::Ransomware,
     Kind::TwoOriginals,
+    Kind::SourceWentBack,
 ];
 /// Of these, what is about updates that come.
-const OF_UPDATES: &[Kind] =
-    &[Kind::ObjectiveBroken, Kind::ObjectiveAtRisk, Kind::NoProgress, Kind::NoRoom, Kind::TransfersFailing];
+const OF_UPDATES: &[Kind] = &[
+    Kind::ObjectiveBroken,
+    Kind::ObjectiveAtRisk,
+    Kind::NoProgress,
+    Kind::NoRoom,
+    Kind::TransfersFailing,
+    Kind::SourceWentBack,
+];
 /// Of a pool.
-const OF_POOLS: &[Kind] = &[Kind::PoolNearlyFull, Kind::PoolFull, Kind::PoolFailed];
+const OF_POOLS: &[Kind] = &[Kind::PoolNearlyFull, Kind::PoolFull, Kind::PoolFailed, Kind::PoolSetBack];
 /// Of a peer.
 const OF_PEERS: &[Kind] = &[Kind::PeerGone, Kind::ClockWrong];
 
@@ -652,6 +677,25 @@ fn of_signature(name: &str, mirror: &DrivenSeen, found: &mut Found) {
     }
 }
 
+fn of_went_back(name: &str, mirror: &DrivenSeen, found: &mut Found) {
+    match &mirror.went_back {
+        WentBackSeen::No => {}
+        WentBackSeen::StillRaised => found.unsure(&[Kind::SourceWentBack], name),
+        WentBackSeen::Settled => found.over(&[Kind::SourceWentBack], name),
+        WentBackSeen::Yes(why) => found.holds(
+            Kind::SourceWentBack,
+            name,
+            why.clone(),
+            format!(
+                "if nobody at {0} meant it, stop its hosts first: they write to what is older. What {name} showed is in the side branch \
+                 named above: look into it (farside volume clone), or go on from it (farside mirror break {name}, then farside \
+                 snapshot rollback). If it was meant: farside mirror update {name}",
+                mirror.peer
+            ),
+        ),
+    }
+}
+
 fn of_objective(name: &str, mirror: &DrivenSeen, is_isolated: bool, found: &mut Found) {
     const KINDS: &[Kind] = &[Kind::ObjectiveBroken, Kind::ObjectiveAtRisk];
     match mirror.state {
@@ -749,6 +793,22 @@ fn of_pool(name: &str, pool: &PoolKnown, found: &mut Found) {
                 found.holds(Kind::PoolFull, name, message(), hint());
             }
         }
+    }
+    if let Some(had_more_at) = pool.set_back {
+        found.holds(
+            Kind::PoolSetBack,
+            name,
+            format!(
+                "pool {name} is an older copy of itself, or has lost its newest changes: at {had_more_at:.0} it had more than it shows \
+                 now. What hosts wrote in between is not in it; its replicas at other sites may have it"
+            ),
+            format!(
+                "if nobody meant it, stop the hosts of its volumes. What a replica shows is kept when its next update finds this: \
+                 farside mirror quiesce at the other sites keeps it in place until you have looked. Then either hosts go on there \
+                 (farside mirror break), or stop farsided here, put the newer pool back in its place, and start it. If it was meant, \
+                 or is mended: farside alarm ack"
+            ),
+        );
     }
     if let Some(error) = &pool.error {
         let advice = pool.advice.clone();

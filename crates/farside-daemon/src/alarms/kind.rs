@@ -39,13 +39,17 @@ pub(crate) enum Kind {
     DaemonGone,
     /// A part of a group is used here, and the other at another site.
     GroupSplit,
+    /// A pool is an older copy of itself.
+    PoolSetBack,
+    /// An update found its source in an earlier state, and what the replica showed is kept beside it.
+    SourceWentBack,
     /// A person tries the ways on which alarms go out. Never in the book.
     Test,
 }
 
 impl Kind {
     /// Every kind that is raised by itself.
-    pub(crate) const ALL: [Kind; 17] = [
+    pub(crate) const ALL: [Kind; 19] = [
         Kind::ObjectiveBroken,
         Kind::ObjectiveAtRisk,
         Kind::NoProgress,
@@ -63,6 +67,8 @@ impl Kind {
         Kind::EndsSoon,
         Kind::DaemonGone,
         Kind::GroupSplit,
+        Kind::PoolSetBack,
+        Kind::SourceWentBack,
     ];
 
     /// Its name in JSON, log, metrics and manual.
@@ -85,6 +91,8 @@ impl Kind {
             Kind::EndsSoon => "ends-soon",
             Kind::DaemonGone => "daemon-gone",
             Kind::GroupSplit => "group-split",
+            Kind::PoolSetBack => "pool-set-back",
+            Kind::SourceWentBack => "source-went-back",
             Kind::Test => "test",
         }
     }
@@ -102,7 +110,9 @@ impl Kind {
             | Kind::PoolFailed
             | Kind::Ransomware
             | Kind::TwoOriginals
-            | Kind::GroupSplit => AlarmSeverity::Critical,
+            | Kind::GroupSplit
+            | Kind::PoolSetBack
+            | Kind::SourceWentBack => AlarmSeverity::Critical,
             Kind::ObjectiveAtRisk
             | Kind::NoProgress
             | Kind::NoRoom

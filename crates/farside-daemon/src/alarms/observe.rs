@@ -1,12 +1,12 @@
 //! Looks at mirrors, pools and peers, for the conditions to judge.
 
-use std::collections::BTreeSet;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use farside_api::{Pool, PoolEngine, PoolState, Split};
 use farside_engine::TO_MAKE_ROOM_BELOW;
-use farside_mirror::{MirrorStatus, SourceHeard, SourceRelationship, State, Stopped};
+use farside_mirror::{MirrorStatus, SourceHeard, SourceRelationship, State, Stopped, WentBack};
 use farside_peer::PeerStatus;
 use farside_platform::Timestamp;
 use farside_transfer::{Phase, Progress};
@@ -16,13 +16,14 @@ use tokio::sync::broadcast::error::TryRecvError;
 use super::conditions::ending::{Ending, EndingSeen};
 use super::conditions::{
     DaemonsSeen, DrivenSeen, MirrorSeen, OvertakenSeen, PeerSeen, PoolKnown, PoolSeen, Seen, TransferSeen,
-    due,
+    WentBackSeen, due,
 };
 use super::history::{Histories, History, REPORTS_MAX};
 use super::kind::Kind;
 use super::last_good;
 use crate::convert;
 use crate::peers;
+use crate::pool_marks::SetBack;
 use crate::pools::below;
 use crate::pools::cluster_room::TO_MAKE_ROOM;
 use crate::site::Site;
@@ -54,6 +55,7 @@ pub(super) async fn look(
         );
     }
     let are_all_open = pools.iter().all(|pool| pool.state == PoolState::Open);
+    let set_back = set_back(site).await;
     let splits = splits(site, &statuses).await;
     let unsure_splits = match splits.is_some() && are_all_open {
         true => Vec::new(),
@@ -65,7 +67,8 @@ pub(super) async fn look(
             .into_iter()
             .map(|of| {
                 let grow = site.pools.grow_command(&of.name, None);
-                pool(of, grow)
+                let set_back = set_back.get(&of.name).map(|set_back| set_back.had_more_at);
+                pool(of, grow, set_back)
             })
             .collect(),
         peers: site.node.peers().iter().map(peer).collect(),
@@ -78,6 +81,20 @@ pub(super) async fn look(
         unsure_splits,
         is_isolated: site.configuration.isolated,
     }
+}
+
+/// The pools that are older copies of themselves. Of what a person has acknowledged nothing more is said.
+async fn set_back(site: &Site) -> BTreeMap<String, SetBack> {
+    let mut set_back = site.pool_marks.set_back(&site.pools);
+    let known = |name: &String| site.alarms.is_acknowledged(Kind::PoolSetBack, name) == Some(true);
+    let settled: Vec<String> = set_back.keys().filter(|name| known(name)).cloned().collect();
+    for name in settled {
+        set_back.remove(&name);
+        if let Ok(pool) = site.pools.get(&name) {
+            site.pool_marks.settle(pool.id()).await;
+        }
+    }
+    set_back
 }
 
 /// The groups that are split; none if that cannot be told now. All mirrors are listed for that only where some member is broken off and another is not.
@@ -223,9 +240,23 @@ fn mirror(site: &Site, histories: &Histories, status: &MirrorStatus, now: Timest
         due: lag_seconds.and_then(|lag| due(&status.relationship.schedule, now, lag)),
         transfer: status.progress.as_ref().and_then(transfer),
         failures: history.map(|history| history.failures.clone()).unwrap_or_default(),
+        went_back: went_back(site, status),
         signature: history.map(History::signature).unwrap_or_default(),
     };
     MirrorSeen { name: status.relationship.destination.to_string(), driven: Some(driven) }
+}
+
+/// Whether its source went back: what was raised of it outlives this process.
+fn went_back(site: &Site, status: &MirrorStatus) -> WentBackSeen {
+    let is_raised = |name: &str| site.alarms.is_acknowledged(Kind::SourceWentBack, name).is_some();
+    match &status.went_back {
+        WentBack::Yes(why) => WentBackSeen::Yes(why.clone()),
+        WentBack::Settled => WentBackSeen::Settled,
+        WentBack::Unknown if is_raised(&status.relationship.destination.to_string()) => {
+            WentBackSeen::StillRaised
+        }
+        WentBack::Unknown => WentBackSeen::No,
+    }
 }
 
 /// How late it will be; of one that falls behind more and more twice its objective, which it will be soon.
@@ -248,7 +279,7 @@ fn transfer(progress: &Progress) -> Option<TransferSeen> {
     })
 }
 
-fn pool(pool: Pool, grow: String) -> PoolSeen {
+fn pool(pool: Pool, grow: String, set_back: Option<farside_api::Timestamp>) -> PoolSeen {
     // Where the file system below is the shorter one, a larger pool helps nobody.
     let of_below = pool.file_system.map(|short| below::level(short, pool.used_bytes.unwrap_or_default()));
     let is_short_below = of_below.is_some() && of_below >= pool.room;
@@ -265,6 +296,7 @@ fn pool(pool: Pool, grow: String) -> PoolSeen {
         },
         error: pool.error,
         advice: pool.advice,
+        set_back,
     });
     PoolSeen { name: pool.name, known }
 }

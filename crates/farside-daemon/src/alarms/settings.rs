@@ -157,7 +157,7 @@ impl AlarmsConfig {
             // One command brings its volumes to one side one after the other.
             Kind::GroupSplit => (SPLIT_AFTER, Duration::ZERO),
             // A person ends it.
-            Kind::Ransomware => (Duration::ZERO, Duration::ZERO),
+            Kind::Ransomware | Kind::PoolSetBack | Kind::SourceWentBack => (Duration::ZERO, Duration::ZERO),
         };
         HoldTimes { raise_after, clear_after }
     }

@@ -98,7 +98,7 @@ fn moments(members: &[&MirrorStatus]) -> Option<(farside_platform::Timestamp, fa
 mod tests {
     use farside_engine::ContentRoot;
     use farside_format::Fingerprint;
-    use farside_mirror::{Published, Relationship, Schedule};
+    use farside_mirror::{Published, Relationship, Schedule, WentBack};
     use farside_peer::PeerId;
     use farside_platform::Timestamp as Instant;
 
@@ -131,6 +131,7 @@ mod tests {
             progress: None,
             source_heard: None,
             source_heard_at: None,
+            went_back: WentBack::Unknown,
         }
     }
 

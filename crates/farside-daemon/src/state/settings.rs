@@ -27,6 +27,9 @@ const WHEREABOUTS: &str = "whereabouts";
 /// The name of that the database was made anew for a site that had its key before.
 const MADE_ANEW: &str = "made_anew";
 
+/// The name of how far each pool was written.
+const POOL_MARKS: &str = "pool_marks";
+
 /// The name of a throttle of the site.
 fn throttle(direction: Direction) -> &'static str {
     match direction {
@@ -54,6 +57,16 @@ impl State {
     /// Notes it, or that it is over.
     pub(crate) async fn note_made_anew(&self, is_so: bool) -> Result<(), StateError> {
         self.set_setting(MADE_ANEW, if is_so { "yes" } else { "" }).await
+    }
+
+    /// How far each pool was written, as JSON; none if that was never noted.
+    pub(crate) async fn pool_marks(&self) -> Result<Option<String>, StateError> {
+        self.setting(POOL_MARKS).await
+    }
+
+    /// Notes it.
+    pub(crate) async fn set_pool_marks(&self, marks: &str) -> Result<(), StateError> {
+        self.set_setting(POOL_MARKS, marks).await
     }
 
     /// Whether several daemons may share it: it is a database of a server.

@@ -58,7 +58,7 @@ impl Driver {
                 return Err(error);
             }
         };
-        self.went_back = None;
+        self.settle_back();
         (self.set_aside_at, self.held_as) = (None, None);
         self.relationship.broken_off_at = Some(self.parts.clock.now());
         self.relationship.resync_pending = false;

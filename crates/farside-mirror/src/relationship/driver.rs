@@ -103,6 +103,8 @@ pub(super) struct Driver {
     pub(super) rescues: Vec<Uuid>,
     /// An update that nobody asked to go back has made one; until a person asks for something, or it is gone.
     pub(super) went_back: Option<(Uuid, String)>,
+    /// Such a one is over, or would be: a person has asked for something since this process began.
+    pub(super) is_back_settled: bool,
     /// What lets go what retention does not name any more.
     pub(super) rotation: Option<tokio::task::JoinHandle<()>>,
     /// Names of what was set aside since those who wait began to.
@@ -192,6 +194,7 @@ impl Driver {
             quiet: QuietUpdates::default(),
             rescues: Vec::new(),
             went_back: None,
+            is_back_settled: false,
             rotation: None,
             timing: Timing::default(),
             set_aside: Vec::new(),
@@ -466,7 +469,7 @@ impl Driver {
             TransferKind::Resync => Event::AskResync,
         };
         let (next, action) = self.step(event)?;
-        self.went_back = None;
+        self.settle_back();
         let by = if is_for_swap { RequestedBy::Swap } else { RequestedBy::Person };
         self.log(LogEvent::Request { by }, Some(kind), None).await;
         self.join(next, action, kind, link_wait, ended).await
@@ -633,6 +636,7 @@ impl Driver {
             is_for_swap: self.is_for_swap && self.state.work != Work::Idle,
             is_swapping: self.is_swapping,
             stopped: self.stopped.clone().filter(|_| self.state.work != Work::BrokenOff),
+            went_back: self.went_back_status(),
             current: self.current.clone(),
             shows_own_state: self.shows_own_state(),
             went_on_from: self.went_on_from.filter(|_| self.state.work == Work::BrokenOff),

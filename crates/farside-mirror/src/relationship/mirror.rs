@@ -20,7 +20,7 @@ use super::command::{Command, Parts, Replaced, Replacing, Reply, RoleChangeComma
 use super::common_base::{CommonBase, Comparing, ResyncRequest, base_to_begin_from, drop_probe};
 use super::driver::{Driver, Ports};
 use super::rotation;
-use super::status::MirrorStatus;
+use super::status::{MirrorStatus, WentBack};
 use crate::error::{MirrorError, blocking};
 use crate::limits::COMMANDS_MAX;
 use crate::objective::{NOT_MET, shortfall_of};
@@ -103,6 +103,7 @@ impl Mirror {
             progress: None,
             source_heard: None,
             source_heard_at: None,
+            went_back: WentBack::Unknown,
             session_why: None,
             is_for_swap: false,
             is_swapping: false,

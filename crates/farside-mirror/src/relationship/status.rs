@@ -51,6 +51,18 @@ pub enum Stopped {
     NoRoom(String),
 }
 
+/// Whether an update that nobody asked to go back found its source to be in an earlier state.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum WentBack {
+    /// Not as far as is known: what was found before this process began is forgotten.
+    #[default]
+    Unknown,
+    /// It did, and what the replica showed until then is kept; in words.
+    Yes(String),
+    /// What was found is over: a person has asked for something since, or what was kept is gone.
+    Settled,
+}
+
 /// A mirror as `mirror status` shows it.
 #[derive(Clone, Debug)]
 pub struct MirrorStatus {
@@ -68,6 +80,8 @@ pub struct MirrorStatus {
     pub is_swapping: bool,
     /// What does not end by itself.
     pub stopped: Option<Stopped>,
+    /// Whether its source went back.
+    pub went_back: WentBack,
     /// The version it shows; also the base of the next update.
     pub current: Option<Published>,
     /// A resync that is pending has brought nothing: instead of that version the volume shows what hosts here made of it, read-only.

@@ -134,6 +134,8 @@ pub struct History {
     pub states: Vec<Observation>,
     /// Per state: events before the operation began, events when it had ended, and whether it ended flushed.
     spans: Vec<(usize, usize, bool)>,
+    /// Events when an operation had ended, and up to where the journal was on the medium then.
+    journal: Vec<(usize, u64)>,
     pub first_event: usize,
 }
 
@@ -143,6 +145,12 @@ impl History {
         let lower = self.spans.iter().rposition(|(_, end, flushed)| *flushed && *end <= events).unwrap_or(0);
         let upper = self.spans.iter().rposition(|(begin, _, _)| *begin < events).unwrap_or(0);
         (lower, upper.max(lower))
+    }
+
+    /// Where the journal may end at least that an opening finds after so many events: it was said to be on the medium.
+    pub fn journal_at_least(&self, events: usize) -> u64 {
+        let said = self.journal.iter().filter(|(end, _)| *end <= events);
+        said.map(|(_, position)| *position).max().unwrap_or(0)
     }
 }
 
@@ -204,7 +212,12 @@ impl Run {
             names: 0,
             shared: [0; 2],
             dedups: Dedups::default(),
-            history: History { states: vec![Observation::new()], spans: vec![(0, 0, true)], first_event: 0 },
+            history: History {
+                states: vec![Observation::new()],
+                spans: vec![(0, 0, true)],
+                journal: Vec::new(),
+                first_event: 0,
+            },
         };
         run.history.first_event = run.disk.events();
         run.history.spans[0] = (0, run.disk.events(), true);
@@ -223,6 +236,7 @@ impl Run {
         operation(self);
         self.history.states.push(self.expected());
         self.history.spans.push((begin, self.disk.events(), flushes));
+        self.history.journal.push((self.disk.events(), self.pool.status().journal_durable_to));
     }
 
     /// What the pool should show now.

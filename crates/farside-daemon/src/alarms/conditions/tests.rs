@@ -24,6 +24,7 @@ fn mirror() -> DrivenSeen {
         transfer: None,
         failures: Failures::default(),
         signature: Signature::Normal,
+        went_back: WentBackSeen::No,
     }
 }
 
@@ -274,6 +275,7 @@ fn pools_are_nearly_full_full_or_ill() {
             warning: Some("97 % of it are taken".into()),
             error: error.map(str::to_owned),
             advice: None,
+            set_back: None,
             to_make_room: "farside pool grow tank --size SIZE".into(),
         };
         let pools = vec![PoolSeen { name: "tank".into(), known: Some(known) }];
@@ -290,12 +292,45 @@ fn pools_are_nearly_full_full_or_ill() {
 }
 
 #[test]
+fn a_pool_that_is_older_than_it_was_is_told_until_somebody_knows() {
+    let had_more_at = "2027-01-15T08:00:00Z".parse().ok();
+    let known = PoolKnown {
+        room: Some(PoolRoom::Enough),
+        warning: None,
+        error: None,
+        advice: None,
+        set_back: had_more_at,
+        to_make_room: String::new(),
+    };
+    let pools = vec![PoolSeen { name: "tank".into(), known: Some(known) }];
+    let found = Conditions::default().look(Duration::ZERO, &Seen { pools, ..Seen::default() }, &LIMITS);
+    assert_eq!(kinds(found.clone()), (vec![Kind::PoolSetBack], vec![]));
+    let Verdict::Holds { message, .. } = &found[0].verdict else { panic!("{found:?}") };
+    assert!(message.contains("at 2027-01-15T08:00:00Z it had more"), "{message}");
+}
+
+#[test]
+fn a_source_that_went_back_is_told_until_a_person_has_asked_for_something() {
+    let of = |went_back| {
+        let driven = Some(DrivenSeen { went_back, ..mirror() });
+        let mirrors = vec![MirrorSeen { name: "vault/v".into(), driven }];
+        Conditions::default().look(Duration::ZERO, &Seen { mirrors, ..Seen::default() }, &LIMITS)
+    };
+    assert_eq!(kinds(of(WentBackSeen::Yes("back".into()))), (vec![Kind::SourceWentBack], vec![]));
+    assert_eq!(kinds(of(WentBackSeen::StillRaised)), (vec![], vec![Kind::SourceWentBack]));
+    let over = of(WentBackSeen::Settled);
+    assert!(over.iter().any(|f| f.kind == Kind::SourceWentBack && f.verdict == Verdict::Over), "{over:?}");
+    assert_eq!(kinds(of(WentBackSeen::No)), (vec![], vec![]));
+}
+
+#[test]
 fn what_helps_a_pool_of_ceph_is_no_growth_of_its_own() {
     let known = PoolKnown {
         room: Some(PoolRoom::Full),
         warning: Some("0.0 GiB are left. What to do: more OSDs".into()),
         error: None,
         advice: None,
+        set_back: None,
         to_make_room: crate::pools::cluster_room::TO_MAKE_ROOM.into(),
     };
     let seen = Seen {

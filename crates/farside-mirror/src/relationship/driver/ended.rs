@@ -319,7 +319,9 @@ impl Driver {
     async fn note_rescues(&mut self, report: &TransferReport, now: Vec<(Uuid, String)>) -> Vec<String> {
         let mut set_aside = Vec::new();
         let before = std::mem::replace(&mut self.rescues, now.iter().map(|(uuid, _)| *uuid).collect());
-        self.went_back = self.went_back.take().filter(|(uuid, _)| self.rescues.contains(uuid));
+        if self.went_back.as_ref().is_some_and(|(uuid, _)| !self.rescues.contains(uuid)) {
+            self.settle_back();
+        }
         // Also one that the update went on upon, and that lies on the main line below it: its source has it no more.
         for (uuid, snapshot) in now.into_iter().filter(|(uuid, _)| !before.contains(uuid)) {
             let snapshot = match report.kind {

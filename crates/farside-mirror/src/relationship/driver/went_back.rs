@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 use super::Driver;
 use crate::error::{MirrorError, blocking};
+use crate::relationship::status::WentBack;
 
 /// Transfers that are looked at.
 const LOOKED_AT: usize = 200;
@@ -49,6 +50,19 @@ pub(super) fn reason(source: &str, pool: &str, here: PoolHere) -> String {
 }
 
 impl Driver {
+    /// Nobody needs to be told any more of a source that went back.
+    pub(in crate::relationship) fn settle_back(&mut self) {
+        (self.went_back, self.is_back_settled) = (None, true);
+    }
+
+    pub(super) fn went_back_status(&self) -> WentBack {
+        match &self.went_back {
+            Some((_, why)) => WentBack::Yes(why.clone()),
+            None if self.is_back_settled => WentBack::Settled,
+            None => WentBack::Unknown,
+        }
+    }
+
     /// Of what an update has set aside as `rescue`, before its report is in the history.
     pub(super) async fn pool_here(&self, rescue: Uuid) -> PoolHere {
         let (engine, volume) = (self.parts.engine.clone(), self.relationship.destination.clone());
