@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use farside_platform::BLOCK_BYTES;
+use farside_transfer::bases::rotates;
 use farside_store::{DifferenceKind, Pool, SnapshotStatus, StoreError, Version};
 use parking_lot::Mutex;
 use uuid::Uuid;
@@ -139,11 +140,14 @@ impl Counter {
         })
     }
 
-    /// Bytes of data that lie past `size_bytes` in what hosts see, and in no snapshot of the main line that a person made. What a
-    /// mirror takes for its updates goes with the next one, here and at the replica.
+    /// Bytes of data that lie past `size_bytes` in what hosts see, and in no snapshot of the main line that stays. What a mirror takes for
+    /// its updates goes with the next one, here and at the replica, and what a timetable or retention keeps when it is its turn.
     pub(crate) fn only_beyond(&self, size_bytes: u64) -> Result<Option<u64>, StoreError> {
         let all = self.pool.snapshots(&self.volume)?;
-        let stays = |s: &&SnapshotStatus| s.on_main_line && s.relationship.is_none();
+        let of = self.pool.volume(&self.volume)?;
+        let mirror = of.replica.map(|replica| replica.relationship);
+        let goes = |s: &SnapshotStatus| !s.held && rotates(of.uuid, mirror, s.pinned_by.iter().copied());
+        let stays = |s: &&SnapshotStatus| s.on_main_line && s.relationship.is_none() && !goes(s);
         let newest = all.iter().rev().find(stays).map(|s| Version::Snapshot(s.uuid));
         let first = size_bytes.div_ceil(BLOCK_BYTES as u64);
         let ranges = self.data(newest, Version::Head)?;
@@ -288,12 +292,21 @@ mod tests {
         }
 
         fn freeze(&self, name: &str) -> Uuid {
+            self.freeze_pinned(name, None)
+        }
+
+        fn freeze_for_timetable(&self, name: &str) -> Uuid {
+            let of = self.pool.volume("v").unwrap().uuid;
+            self.freeze_pinned(name, Some(farside_transfer::bases::kept_of(of)))
+        }
+
+        fn freeze_pinned(&self, name: &str, pin_for: Option<Uuid>) -> Uuid {
             let snapshot = NewSnapshot {
                 name: name.into(),
                 uuid: Uuid::new_v4(),
                 created_at: Timestamp(1),
                 relationship: None,
-                pin_for: None,
+                pin_for,
             };
             self.pool.create_snapshots(&[("v".into(), snapshot)]).unwrap()[0].uuid
         }
@@ -360,6 +373,9 @@ mod tests {
         assert_eq!(bench.counter().only_beyond(100 * block).unwrap(), Some(block));
         bench.freeze("third");
         assert_eq!(bench.counter().only_beyond(100 * block).unwrap(), Some(0), "a snapshot holds it");
+        bench.block(201, 4);
+        bench.freeze_for_timetable("auto-2027-01-15T08:00:00Z");
+        assert_eq!(bench.counter().only_beyond(100 * block).unwrap(), Some(block), "what holds it goes one day");
         // 0, 1; 1, 2; 2, 200.
         assert_eq!(bench.counter().everything().unwrap(), Some(6 * block));
     }

@@ -232,13 +232,13 @@ pub(crate) fn resize(volume: &VolumeName, from: u64, to: u64, beyond_bytes: Opti
     if to < from {
         plan.would.push(String::from(
             "snapshots that people made keep what they hold past the new end; those of mirrors go with their next update, here and at \
-             the replica",
+             the replica, and those of a timetable when it is their turn",
         ));
         if beyond_bytes != Some(0) {
             lose(
                 &mut plan,
                 format!(
-                    "what lies past byte {to} of {volume}, and is not in the newest snapshot that a person made"
+                    "what lies past byte {to} of {volume}, and is not in the newest snapshot that stays"
                 ),
                 beyond_bytes,
                 None,

@@ -177,3 +177,22 @@ fn the_side_branch_that_a_rollback_pushes_out_is_named_before_and_after() {
     assert!(history.contains(&format!("the old side branch {third} was deleted")), "{history}");
     assert!(history.contains("set aside as rescue-"), "{history}");
 }
+
+#[test]
+fn a_volume_whose_mirror_was_deleted_follows_again_by_what_both_still_have() {
+    let pair = Pair::start();
+    pair.mirror(8 << 20);
+    pair.b.ok("mirror initialize q/v");
+    write(&pair.a, "p/v", 7);
+    pair.b.ok("mirror break q/v --yes");
+    pair.b.ok("mirror delete q/v --yes");
+    eventually("the source has heard of it", || {
+        pair.a.json("mirror destinations p/v")[0]["overtaken"]["ended"] == true
+    });
+    let plan = pair.b.ok("mirror resync q/v --from a:p/v --plan");
+    assert!(plan.contains("(1 block of 4 KiB)") || plan.contains("(1 blocks of 4 KiB)"), "{plan}");
+    pair.b.ok("mirror resync q/v --from a:p/v --yes");
+    let history = pair.b.json("mirror history q/v");
+    assert_eq!((&history[0]["kind"], &history[0]["changed_bytes"]), (&"resync".into(), &4096.into()), "{history}");
+    assert_eq!(pair.a.json("mirror destinations p/v").as_array().unwrap().len(), 1, "what was over is let go");
+}

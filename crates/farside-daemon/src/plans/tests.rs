@@ -198,8 +198,8 @@ fn what_deletes_says_how_much() {
         &resize(&volume(), 8192, 4096, Some(4096)),
         "resize volume p/db
          would: p/db has 4096 bytes instead of 8192
-         would: snapshots that people made keep what they hold past the new end; those of mirrors go with their next update, here and at the replica
-         lost: what lies past byte 4096 of p/db, and is not in the newest snapshot that a person made
+         would: snapshots that people made keep what they hold past the new end; those of mirrors go with their next update, here and at the replica, and those of a timetable when it is their turn
+         lost: what lies past byte 4096 of p/db, and is not in the newest snapshot that stays
          lost: Some(1) Some(4096) None",
     );
     assert_eq!(resize(&volume(), 8192, 4096, Some(0)).lost, Vec::<String>::new());

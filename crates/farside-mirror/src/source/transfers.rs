@@ -142,16 +142,13 @@ impl Shared {
         }
         // Under the relationship's lock: an acknowledgement that comes late must not bring back what this clears.
         self.check_overtaken(relationship, &volume, kind, change).await?;
-        if kind == TransferKind::Resync {
-            self.comes_back(relationship, peer, &volume, &destination, left).await.map_err(to_refusal)?;
-        }
         let is_known = self.tables().relationships.contains_key(&relationship);
         if kind == TransferKind::Initialize && !is_known {
             self.check_decided(&volume, Request::FirstCopy).await?;
         }
         self.tables().follows_itself(&volume, &place(peer, &destination));
         // Remembered before anything is pinned: what is pinned can always be released by name.
-        let is_new = self.remember(relationship, peer, &volume, destination).await.map_err(to_refusal)?;
+        let is_new = self.remember(relationship, peer, &volume, destination.clone()).await.map_err(to_refusal)?;
         // It may have waited for the lock for long.
         self.check_rights(peer, &volume)?;
         let (released, pins_left) = self.left_for(peer, relationship);
@@ -189,10 +186,15 @@ impl Shared {
             tables.reserved.remove(&relationship);
         }
         // The right may have gone while the snapshot was taken: its frames would be refused.
-        let upstream = match self.check_rights(peer, &volume) {
-            Ok(()) => self.upstream(&volume).await,
-            Err(refusal) => Err(refusal),
+        let upstream = async {
+            self.check_rights(peer, &volume)?;
+            if kind == TransferKind::Resync {
+                // Only now: what an earlier mirror to the same place has left may be the base that was just chosen.
+                self.comes_back(relationship, peer, &volume, &destination, left).await.map_err(to_refusal)?;
+            }
+            self.upstream(&volume).await
         };
+        let upstream = upstream.await;
         let upstream = match upstream {
             Ok(upstream) => upstream,
             Err(refusal) => {
