@@ -205,6 +205,13 @@ pub struct Mirror {
     /// At a destination: a change of roles has begun and is not over, as far as this site knows. The site of the source knows late.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub changes_roles: bool,
+    /// At a destination, `broken-off`: a direction that sleeps. Its volume is the original by now and is followed; what is kept here is the
+    /// way back, and nothing is wrong. `farside mirror status` shows it with `--all`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub sleeping: bool,
+    /// Its group is split: what is where, and what to type for either side. Absent if it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group_split: Option<String>,
     /// At the source: that the destination was broken off and is independent; null if not.
     #[serde(default)]
     pub overtaken: Option<Overtaken>,

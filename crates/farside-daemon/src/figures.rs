@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use farside_platform::BLOCK_BYTES;
-use farside_transfer::bases::rotates;
 use farside_store::{DifferenceKind, Pool, SnapshotStatus, StoreError, Version};
+use farside_transfer::bases::rotates;
 use parking_lot::Mutex;
 use uuid::Uuid;
 
@@ -375,7 +375,11 @@ mod tests {
         assert_eq!(bench.counter().only_beyond(100 * block).unwrap(), Some(0), "a snapshot holds it");
         bench.block(201, 4);
         bench.freeze_for_timetable("auto-2027-01-15T08:00:00Z");
-        assert_eq!(bench.counter().only_beyond(100 * block).unwrap(), Some(block), "what holds it goes one day");
+        assert_eq!(
+            bench.counter().only_beyond(100 * block).unwrap(),
+            Some(block),
+            "what holds it goes one day"
+        );
         // 0, 1; 1, 2; 2, 200.
         assert_eq!(bench.counter().everything().unwrap(), Some(6 * block));
     }

@@ -430,6 +430,7 @@ impl Mirrors {
             mirror.why = back.map(|back| why_asleep(mirror, back));
         }
         all.extend(sources);
+        note_sleepers_and_splits(&mut all);
         Ok(all)
     }
 
@@ -505,7 +506,10 @@ impl Mirrors {
             stopped: stopped(status, peer.as_ref()),
             lag_seconds: status.lag_seconds(now, source_ahead(peer.as_ref())),
             objective_seconds: status.objective().map(|objective| objective.as_secs_f64()),
-            forecast_seconds: status.forecast.and_then(|f| f.lag).map(|lag| lag.as_secs_f64()),
+            // Without a session nobody knows when the next update ends.
+            forecast_seconds: (status.forecast.filter(|_| !is_away))
+                .and_then(|f| f.lag)
+                .map(|lag| lag.as_secs_f64()),
             queue_position: status.queue_position.map(|position| position as u64),
             current_snapshot: shown.map(|c| c.name.clone()),
             content_root: shown.map(|c| c.content_root.to_string()),
@@ -575,6 +579,8 @@ impl Mirrors {
             transfer: None,
             shows_own_state: false,
             changes_roles: false,
+            sleeping: false,
+            group_split: None,
             overtaken: None,
             source_heard: None,
             source_heard_at: None,
@@ -813,6 +819,17 @@ fn stopped(status: &MirrorStatus, peer: Option<&PeerStatus>) -> Option<MirrorSto
         Some(Stopped::NoRight(_)) => Some(MirrorStopped::NoRight),
         Some(Stopped::NoRoom(_)) => Some(MirrorStopped::NoRoom),
         None => None,
+    }
+}
+
+/// What shows only where all mirrors of a site are seen together.
+fn note_sleepers_and_splits(all: &mut [api::Mirror]) {
+    let awake: HashSet<Uuid> = api::awake(all).into_iter().map(|mirror| mirror.id).collect();
+    let splits = api::splits(all);
+    for mirror in all {
+        mirror.sleeping = mirror.role == Role::Destination && !awake.contains(&mirror.id);
+        let of_split = splits.iter().find(|split| split.has(&mirror.name));
+        mirror.group_split = of_split.map(api::Split::said);
     }
 }
 

@@ -237,9 +237,7 @@ pub(crate) fn resize(volume: &VolumeName, from: u64, to: u64, beyond_bytes: Opti
         if beyond_bytes != Some(0) {
             lose(
                 &mut plan,
-                format!(
-                    "what lies past byte {to} of {volume}, and is not in the newest snapshot that stays"
-                ),
+                format!("what lies past byte {to} of {volume}, and is not in the newest snapshot that stays"),
                 beyond_bytes,
                 None,
             );

@@ -52,8 +52,8 @@ pub use log::{LogEntry, LogEvent, RequestedBy};
 pub use options::MirrorOptions;
 pub use queue::{QueueStatus, TransferQueue};
 pub use relationship::{
-    Asked, Comparing, Mirror, MirrorStatus, Published, ResyncRequest, SourceHeard, Stopped, WentBack,
-    dissolve_in_pool,
+    Asked, Comparing, Mirror, MirrorStatus, NOT_RESYNCED, Published, ResyncRequest, SourceHeard, Stopped,
+    WentBack, dissolve_in_pool,
 };
 pub use replica_limits::ReplicaLimits;
 pub use retention::Retention;

@@ -61,7 +61,7 @@ pub const NOTICE_REST: Duration = Duration::from_secs(5);
 pub const NOTICE_LOST_REST: Duration = Duration::from_millis(50);
 /// How often a source is told again what it has noted already: it may have lost its state database since, in the same session.
 /// A call of 100 bytes.
-pub const NOTICE_AGAIN: Duration = Duration::from_secs(180);
+pub const NOTICE_AGAIN: Duration = Duration::from_secs(60);
 /// Mirrors that were deleted and of which their sources are still to be told; the oldest are given up.
 pub const ENDINGS_MAX: usize = 1024;
 /// Refusals after which a source is not told any more of a base that it did not hear of in time: the next transfer tells it.

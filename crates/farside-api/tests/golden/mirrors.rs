@@ -28,6 +28,8 @@ fn mirror_status() {
             schedule_lost: false,
             shows_own_state: false,
             changes_roles: false,
+            sleeping: false,
+            group_split: None,
             throttle: Some(4_000_000),
             link: Some(MirrorLink {
                 throttle: "4MB/s".into(),

@@ -648,7 +648,7 @@ fn source_heard(heard: SourceHeard, at: Option<String>) -> String {
     let heard = match heard {
         SourceHeard::NotYet => "not yet: its hosts may be writing",
         SourceHeard::Noted => "yes; its hosts may write",
-        SourceHeard::Fenced => "yes; its hosts may not write",
+        SourceHeard::Fenced => "yes; its hosts were kept from writing",
         SourceHeard::Follows => "yes; it follows this volume",
         SourceHeard::Released => "it has ended this mirror; its hosts may write",
     };

@@ -20,12 +20,16 @@ fn a_resync_that_waited_in_vain_is_told_by_status_and_history() {
     let why = || status(b, "q/v")["why"].as_str().unwrap_or_default().to_owned();
     eventually("status tells", || why().contains("the resync did not begin (at "));
     assert!(why().contains("): no session with"), "{}", why());
-    assert!(why().contains("q/v is as it was. To try again: farside mirror resync q/v"), "{}", why());
+    assert!(
+        why().contains("q/v is as it was. Only if that is still wanted: farside mirror resync q/v"),
+        "{}",
+        why()
+    );
     assert_eq!(status(b, "q/v")["state"], "broken-off");
     let history = b.json("mirror history q/v");
     assert_eq!((&history[0]["kind"], &history[0]["result"]), (&"resync".into(), &"failed".into()));
     let reason = history[0]["reason"].as_str().unwrap();
-    assert!(reason.ends_with("To try again: farside mirror resync q/v"), "{reason}");
+    assert!(reason.ends_with("Only if that is still wanted: farside mirror resync q/v"), "{reason}");
     for command in ["mirror history q/v", "mirror log q/v", "mirror status q/v", "mirror status"] {
         let text = b.ok(command);
         assert!(text.contains("the resync did not begin"), "{command}: {text}");
@@ -193,6 +197,14 @@ fn a_volume_whose_mirror_was_deleted_follows_again_by_what_both_still_have() {
     assert!(plan.contains("(1 block of 4 KiB)") || plan.contains("(1 blocks of 4 KiB)"), "{plan}");
     pair.b.ok("mirror resync q/v --from a:p/v --yes");
     let history = pair.b.json("mirror history q/v");
-    assert_eq!((&history[0]["kind"], &history[0]["changed_bytes"]), (&"resync".into(), &4096.into()), "{history}");
-    assert_eq!(pair.a.json("mirror destinations p/v").as_array().unwrap().len(), 1, "what was over is let go");
+    assert_eq!(
+        (&history[0]["kind"], &history[0]["changed_bytes"]),
+        (&"resync".into(), &4096.into()),
+        "{history}"
+    );
+    assert_eq!(
+        pair.a.json("mirror destinations p/v").as_array().unwrap().len(),
+        1,
+        "what was over is let go"
+    );
 }

@@ -8,7 +8,9 @@ use farside_api::{
     StartTransfer,
 };
 use farside_engine::{EngineError, VolumeName};
-use farside_mirror::{Comparing, MirrorError, MirrorStatus, Relationship, ResyncRequest, Schedule};
+use farside_mirror::{
+    Comparing, MirrorError, MirrorStatus, NOT_RESYNCED, Relationship, ResyncRequest, Schedule,
+};
 use farside_peer::PeerId;
 use farside_store::Version;
 use farside_transfer::Phase;
@@ -359,7 +361,8 @@ async fn note_not_begun(site: &Site, volume: &VolumeName, again: &str, error: &E
     let because = error.message.trim_end_matches('.');
     let as_it_was =
         if because.ends_with("is as it was") { String::new() } else { format!(". {volume} is as it was") };
-    let why = format!("the resync did not begin (at {at:.0}): {because}{as_it_was}. To try again: {again}");
+    let why =
+        format!("{NOT_RESYNCED} (at {at:.0}): {because}{as_it_was}. Only if that is still wanted: {again}");
     if let Err(error) = mirror.note_not_resynced(why).await {
         tracing::warn!(%volume, "that a resync did not begin is told only to whoever waits for it: {error}");
     }

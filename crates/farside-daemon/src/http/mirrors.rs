@@ -10,7 +10,7 @@ use farside_api::{
 };
 use farside_engine::{TO_MAKE_ROOM_BELOW, VolumeName};
 use farside_link::{Priority, Window};
-use farside_mirror::{MirrorError, MirrorOptions, NewMirror, Relationship, Retention};
+use farside_mirror::{MirrorError, MirrorOptions, NOT_RESYNCED, NewMirror, Relationship, Retention};
 use farside_peer::{Node, PeerId};
 use farside_transfer::protocol::convert::Place;
 use farside_transfer::protocol::group::NO_ONE_MOMENT;
@@ -105,7 +105,8 @@ impl WantedMirrors {
                 .iter()
                 .any(|name| name.to_lowercase().contains(&text))
         };
-        self.state.is_none_or(|state| mirror.state == state)
+        // A direction that sleeps is kept as one that was broken off, and nobody looks for it.
+        self.state.is_none_or(|state| mirror.state == state && !mirror.sleeping)
             && self.role.is_none_or(|role| mirror.role == role)
             && self.peer.as_ref().is_none_or(of_peer)
             && self.group.as_ref().is_none_or(|group| mirror.group.as_ref() == Some(group))
@@ -122,7 +123,7 @@ async fn list(State(site): Shared, Query(wanted): Query<WantedMirrors>) -> Resul
         for mirror in all.iter_mut().filter(|mirror| mirror.name == name) {
             let waits = plans::resync_waits(&volume, &peer);
             // That an earlier one did not begin is over.
-            let before = mirror.why.take().filter(|why| !why.starts_with("the resync did not begin"));
+            let before = mirror.why.take().filter(|why| !why.starts_with(NOT_RESYNCED));
             mirror.why = Some(before.into_iter().fold(waits, |waits, why| format!("{waits}. {why}")));
         }
     }

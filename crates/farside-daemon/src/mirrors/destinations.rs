@@ -655,6 +655,8 @@ fn source(held: api::MirrorDestination) -> api::Mirror {
         transfer: None,
         shows_own_state: false,
         changes_roles: false,
+        sleeping: false,
+        group_split: None,
         overtaken: held.overtaken,
         source_heard: None,
         source_heard_at: None,

@@ -43,6 +43,7 @@ impl Driver {
             })
             .await?;
         }
+        self.forget_not_resynced();
         self.stop_briefly().await;
         self.state = next;
         self.notice = None;

@@ -374,6 +374,10 @@ impl Driver {
                 let _ = accepted.send(result);
             }
             Command::Event { event, done } => {
+                if event == Event::Abort {
+                    // Whoever wants nothing to run needs no advice how to run it.
+                    self.forget_not_resynced();
+                }
                 let result = self.on_event(event).await;
                 self.publish();
                 let _ = done.send(result);

@@ -188,7 +188,7 @@ impl Driver {
         })
     }
 
-    fn is_followed(&self) -> bool {
+    pub(super) fn is_followed(&self) -> bool {
         let Relationship { peer, source, destination, .. } = &self.relationship;
         self.parts.source.destinations().iter().any(|r| {
             let is_reverse = r.peer == *peer && r.source == *destination && r.destination == *source;

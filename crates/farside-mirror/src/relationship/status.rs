@@ -51,6 +51,9 @@ pub enum Stopped {
     NoRoom(String),
 }
 
+/// How it begins that a resync which a person asked for has not begun.
+pub const NOT_RESYNCED: &str = "the resync did not begin";
+
 /// Whether an update that nobody asked to go back found its source to be in an earlier state.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum WentBack {

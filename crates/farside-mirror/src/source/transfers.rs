@@ -148,7 +148,8 @@ impl Shared {
         }
         self.tables().follows_itself(&volume, &place(peer, &destination));
         // Remembered before anything is pinned: what is pinned can always be released by name.
-        let is_new = self.remember(relationship, peer, &volume, destination.clone()).await.map_err(to_refusal)?;
+        let is_new =
+            self.remember(relationship, peer, &volume, destination.clone()).await.map_err(to_refusal)?;
         // It may have waited for the lock for long.
         self.check_rights(peer, &volume)?;
         let (released, pins_left) = self.left_for(peer, relationship);

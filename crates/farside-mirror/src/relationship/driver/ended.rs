@@ -18,7 +18,7 @@ use crate::relationship::inspect::{Inspected, inspect};
 use crate::relationship::late_acknowledgement::LateAcknowledgement;
 use crate::relationship::room_wait::RoomWait;
 use crate::relationship::source_wait::SourceWait;
-use crate::relationship::status::Stopped;
+use crate::relationship::status::{NOT_RESYNCED, Stopped};
 use crate::rescues;
 use crate::schedule::Schedule;
 use crate::state::{Action, Event, Work};
@@ -227,6 +227,17 @@ impl Driver {
         if self.is_probed && matches!(self.state.work, Work::Idle | Work::BrokenOff) {
             (self.why, self.session_why) = (Some(why), None);
         }
+    }
+
+    /// Nobody is to be told any more that a resync has not begun.
+    pub(in crate::relationship) fn forget_not_resynced(&mut self) {
+        self.why = self.why.take().filter(|why| !why.starts_with(NOT_RESYNCED));
+    }
+
+    /// Why it has not, unless the source follows this volume by now: that is decided otherwise then.
+    pub(super) fn said_why(&self) -> Option<String> {
+        let is_past = |why: &String| why.starts_with(NOT_RESYNCED) && self.is_followed();
+        self.why.clone().filter(|why| !is_past(why))
     }
 
     /// History and log of a transfer that was asked for and has not begun.

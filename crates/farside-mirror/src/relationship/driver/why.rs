@@ -106,8 +106,7 @@ impl Driver {
     /// What is in the way, the nearest first.
     pub(super) fn every_why(&self) -> Option<String> {
         let why = self
-            .why
-            .clone()
+            .said_why()
             .or_else(|| self.prepared_why())
             .or_else(|| self.forgotten_why())
             .or_else(|| self.went_back.as_ref().map(|(_, why)| why.clone()))
