@@ -260,6 +260,8 @@ fn a_group_of_which_one_volume_was_broken_off_is_called_split_until_it_is_whole(
     }
     let said = b.fails(1, "mirror check");
     assert!(said.contains(split) && said.contains("farside mirror break --group shop"), "{said}");
+    let said = b.fails(4, "mirror update --group shop");
+    assert!(said.contains(split) && said.contains("farside mirror set q/log --group none"), "{said}");
     // It is told by itself, too: after half a minute, as one command may be under way.
     let alarm = || {
         let open = b.json("alarm list");

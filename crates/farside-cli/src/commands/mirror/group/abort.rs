@@ -1,8 +1,9 @@
 //! `farside mirror abort --group`, and what other commands have of it.
 
-use farside_api::{ErrorBody, ErrorCode, Mirror, Role};
+use farside_api::{ErrorBody, ErrorCode, Mirror};
 
 use super::members::Member;
+use super::named::{Verb, of_name};
 use crate::commands::context::Context;
 use crate::commands::mirror::answers;
 use crate::progress;
@@ -10,8 +11,7 @@ use crate::progress;
 /// Stops what runs or waits of each member; where nothing does, that is no failure.
 pub(crate) async fn abort(context: &Context, group: &str) -> Result<(), ErrorBody> {
     let mirrors: Vec<Mirror> = context.client.get(&["mirrors"]).await?;
-    let of_group = |m: &&Mirror| m.role == Role::Destination && m.group.as_deref() == Some(group);
-    let members: Vec<&Mirror> = mirrors.iter().filter(of_group).collect();
+    let members = of_name(mirrors, group, Verb::Abort)?;
     if members.is_empty() {
         let message = format!("no mirror here is in a group {group}");
         return Err(

@@ -8,6 +8,7 @@ use super::abort::give_up_waiting;
 use super::members::{
     Group, Line, Member, Step, consent, decided, gone_since, instant_of, known, members, mirrors_of,
 };
+use super::named::Verb;
 use super::own_state;
 use super::set_aside::{kept, moment_of};
 use super::since::{self, Since};
@@ -34,7 +35,7 @@ pub(crate) async fn break_off(
     at: Option<String>,
     destructive: Destructive,
 ) -> Result<(), ErrorBody> {
-    let of_group = members(context, group).await?.replicas(group)?;
+    let of_group = members(context, group, Verb::Break).await?.replicas(group)?;
     let Group { members, originals, .. } = &of_group;
     // As hosts here left them they are newer than any moment that their sources have.
     if at.is_none() && !own_state::pending(members).is_empty() {

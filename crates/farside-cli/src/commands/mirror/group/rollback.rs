@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::members::{
     Group, Line, Step, consent, gone_since, instant_of, members, refuse_losses, volumes_of,
 };
+use super::named::Verb;
 use super::set_aside::{kept, moment_of};
 use crate::arguments::destructive::Destructive;
 use crate::commands::context::Context;
@@ -27,7 +28,7 @@ pub(crate) async fn roll_back(
     at: &str,
     destructive: Destructive,
 ) -> Result<(), ErrorBody> {
-    let of_group = members(context, group).await?;
+    let of_group = members(context, group, Verb::Rollback).await?;
     let Group { members, .. } = &of_group;
     if let Some(follows) = members.iter().find(|m| !m.is_broken_off()) {
         let message = format!(
