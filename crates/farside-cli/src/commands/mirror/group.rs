@@ -10,6 +10,7 @@ mod forgotten;
 mod halves;
 mod members;
 mod named;
+mod nothing_newer;
 mod own_state;
 pub(super) mod resync;
 pub(crate) mod rollback;

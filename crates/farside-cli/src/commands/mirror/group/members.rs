@@ -66,6 +66,22 @@ impl Member {
         older.max_by_key(|s| s.created_at).map(|s| s.name.as_str())
     }
 
+    /// When the data of a snapshot was so, if it has one of this name.
+    pub(super) fn created_at(&self, name: &str) -> Option<Timestamp> {
+        self.snapshots.iter().find(|s| s.name == name).map(|s| s.created_at)
+    }
+
+    /// What it has gone on from ever since a moment at which it was a replica: its newest of then. None if it has moved meanwhile, or may
+    /// have.
+    pub(super) fn shows_since(&self, at: Timestamp) -> Option<&str> {
+        let newest = self.newest_by(at)?;
+        let newest_at = self.created_at(newest)?;
+        let is_newer_aside = |s: &Snapshot| !s.on_main_line && s.created_at > newest_at && s.created_at <= at;
+        let has_moved = self.mirror.current_snapshot.as_deref() != Some(newest)
+            || self.snapshots.iter().any(is_newer_aside);
+        (!has_moved).then_some(newest)
+    }
+
     /// Its volume is the original of its former source, which follows it: what is in the group is the way back.
     pub(super) fn is_original(&self) -> bool {
         self.is_broken_off() && self.mirror.source_heard == Some(SourceHeard::Follows)
@@ -479,6 +495,14 @@ pub(super) mod tests {
     /// That the volume of a member was taken over by another site.
     pub(in crate::commands::mirror::group) fn overtaken(member: Member) -> Member {
         Member { is_overtaken: true, ..member }
+    }
+
+    impl Member {
+        /// A snapshot of it lies on a side branch.
+        pub(in crate::commands::mirror::group) fn aside(mut self, name: &str) -> Member {
+            self.snapshots.iter_mut().filter(|s| s.name == name).for_each(|s| s.on_main_line = false);
+            self
+        }
     }
 
     /// One whose former source follows it.
