@@ -46,6 +46,11 @@ impl Split {
         &self.originals
     }
 
+    /// Those that a person has broken off.
+    pub fn taken_over(&self) -> &[String] {
+        &self.taken_over
+    }
+
     /// A part of it has changed roles: that one command has begun, and not ended, or was one too few.
     pub fn is_half_swapped(&self) -> bool {
         !self.originals.is_empty()

@@ -271,6 +271,13 @@ impl Groups {
         self.lock().values().any(is_expected)
     }
 
+    /// The same of its update `number`.
+    fn waits_for_part(&self, key: &GroupKey, number: u64, id: Uuid) -> bool {
+        let mut groups = self.lock();
+        let update = groups.get_mut(key).and_then(|group| Self::update(group, number));
+        update.is_some_and(|update| update.round.is_expected(id))
+    }
+
     /// A member cannot bring its part: nothing of the update is published, and nobody waits for it.
     pub(crate) fn give_up(&self, id: Uuid, why: &str) {
         let mut groups = self.lock();

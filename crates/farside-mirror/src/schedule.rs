@@ -196,10 +196,17 @@ impl Ticker {
         }
     }
 
-    /// What is due has just been begun by somebody else: an interval counts from `now`. Timetables and objectives go on as they do.
+    /// What is due has just been begun by somebody else: an interval counts from `now`, and a timetable's tick that has fallen is served by
+    /// it. Else timetables and objectives go on as they do.
     pub fn begun_by_others(&mut self, now: ClockReading) {
-        if let Schedule::Every(every) = &self.schedule {
-            self.due = Due::Monotonic(now.monotonic.saturating_add(*every));
+        match (&self.schedule, self.due) {
+            (Schedule::Every(every), _) => {
+                self.due = Due::Monotonic(now.monotonic.saturating_add(*every));
+            }
+            (Schedule::Cron(timetable), Due::Wall { at, .. }) if at <= now.wall => {
+                self.due = by_timetable(timetable, now.wall);
+            }
+            _ => {}
         }
     }
 
@@ -323,6 +330,12 @@ mod tests {
         let before = noon.wait(at(1.0));
         noon.begun_by_others(at(1.0));
         assert_eq!(noon.wait(at(1.0)), before, "a timetable goes on");
+        // Members with one timetable are due at one moment: whoever hears of the update first is not due once more.
+        let mut daily = Ticker::new(Schedule::cron("0 12 * * *", "UTC").unwrap(), at(0.0), false);
+        let at_noon = ClockReading { wall: Timestamp(12 * 3_600 * 1_000_000_000), ..at(43_200.0) };
+        assert!(daily.clone().poll(at_noon));
+        daily.begun_by_others(at_noon);
+        assert!(!daily.poll(at_noon));
     }
 
     #[test]

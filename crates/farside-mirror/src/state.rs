@@ -196,6 +196,10 @@ impl RelationshipState {
                 },
                 Action::Enqueue(Resync),
             )),
+            // That a resync was typed is not known here before it begins.
+            (Event::Abort, Work::BrokenOff) => refuse(
+                "nothing of {volume} runs or waits here yet: its mirror is broken off. Nothing was changed",
+            ),
             (_, Work::BrokenOff) if !self.initialized => refuse(
                 "the mirror of {volume} is broken off, and has no base of its source to go on from. To begin again: farside mirror delete {volume}, \
                  then farside mirror create; the volume stays. If both sides hold a common point all the same: farside mirror resync \
@@ -453,6 +457,14 @@ mod tests {
 
     const MIRRORED: RelationshipState =
         RelationshipState { initialized: true, quiesced: false, resync_pending: false, work: Work::Idle };
+
+    #[test]
+    fn who_ends_what_has_not_begun_hears_that_nothing_runs() {
+        let broken_off = walk(MIRRORED, &[Event::Break]);
+        let said = broken_off.step(Event::Abort).unwrap_err();
+        assert!(said.to_string().starts_with("nothing of {volume} runs or waits here yet"), "{said}");
+        assert!(broken_off.step(Event::AskUpdate).unwrap_err().to_string().contains("hosts may write to it"));
+    }
 
     #[test]
     fn a_tick_into_a_running_transfer_starts_one_more_and_only_one() {

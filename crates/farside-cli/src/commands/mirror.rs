@@ -131,13 +131,13 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
             // Whichever of a group is updated, all are.
             let volume = match (&volume, &group) {
                 (Some(volume), _) => volume.clone(),
-                (None, group) => group::one_of(&context, group.as_deref().unwrap_or_default()).await?,
+                (None, group) => group::to_update(&context, group.as_deref().unwrap_or_default()).await?,
             };
             let of = volume.to_string();
             transfer(&context, "update", TransferArguments { volume, no_wait, timeout }).await?;
-            if let Some(group) = group.filter(|_| !no_wait && !context.json) {
+            if group.is_some() && !no_wait && !context.json {
                 let mirrors: Vec<Mirror> = context.client.get(&["mirrors"]).await?;
-                print(&answers::others_of_group(&mirrors, &group, &of));
+                print(&answers::others_of_group(&mirrors, &of));
             }
         }
         Verb::Wait { volume } => {

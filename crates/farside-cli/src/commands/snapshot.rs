@@ -1,5 +1,6 @@
 //! `farside snapshot`.
 
+use farside_api::split::group_of;
 use farside_api::{
     CloneSnapshot, CreateSnapshots, Difference, DifferenceKind, ErrorBody, ErrorCode, HoldSnapshot, MadeBy,
     Mirror, MirrorState, Rename, Role, Rollback, SetSnapshotSchedule, Snapshot, SnapshotSchedule, TakenBy,
@@ -199,8 +200,9 @@ async fn left_of_group(context: &Context, back: &SnapshotName) -> String {
 
 fn others_of_group(all: &[Mirror], volume: &str, snapshot: &str) -> Option<String> {
     let mut replicas = all.iter().filter(|m| m.role == Role::Destination);
-    let group = replicas.clone().find(|m| m.name == volume)?.group.as_ref()?;
-    replicas.any(|m| m.name != volume && m.group.as_ref() == Some(group)).then(|| {
+    let of = group_of(replicas.clone().find(|m| m.name == volume)?)?;
+    let (group, ..) = of;
+    replicas.any(|m| m.name != volume && group_of(m) == Some(of)).then(|| {
         format!(
             "the other volumes of group {group} are where they were: unless they show that moment too, the group shows no moment in common \
              now; farside snapshot rollback --group {group} --at {snapshot} takes all of them to it, if all have it\n"

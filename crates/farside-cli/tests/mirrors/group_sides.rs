@@ -94,7 +94,7 @@ fn an_original_that_hosts_have_written_to_keeps_the_others_of_its_group() {
 
 #[test]
 fn one_of_a_group_that_was_rolled_back_alone_shows_in_status_and_check() {
-    let pair = Pair::start();
+    let mut pair = Pair::start();
     grouped(&pair, " --keep last=4");
     let (a, b) = (&pair.a, &pair.b);
     for stamp in [2, 3] {
@@ -112,6 +112,22 @@ fn one_of_a_group_that_was_rolled_back_alone_shows_in_status_and_check() {
     b.ok(&format!("snapshot rollback q/data@{older} --yes"));
     assert_eq!(stamps(b, "q"), [2, 3]);
     assert!(b.ok("mirror status").contains(differ) && b.fails(1, "mirror check").contains(differ));
+    // Whoever types a break wants none of them to follow when the source is back, also where it is refused.
+    pair.a.kill();
+    let b = &pair.b;
+    eventually("the session is gone", || b.json("peer status a")["state"] != "connected");
+    b.ok("mirror resync q/data --no-wait --timeout 10m");
+    let waits = "a resync that was asked for waits";
+    assert!(b.ok("mirror status").contains(waits));
+    let plan = b.fails(4, "mirror break --group shop --plan");
+    assert!(
+        plan.contains("at different points") && plan.contains("farside mirror abort q/data gives it up"),
+        "{plan}"
+    );
+    assert!(b.ok("mirror status").contains(waits), "a plan changes nothing");
+    let said = b.fails(4, "mirror break --group shop --yes");
+    assert!(said.contains("Nothing was changed; q/data: the resync that waited is given up"), "{said}");
+    eventually("none waits", || !b.ok("mirror status").contains(waits));
     b.ok(&format!("snapshot rollback --group shop --at {older} --yes"));
     assert_eq!(stamps(b, "q"), [2, 2]);
     assert!(!b.ok("mirror status").contains(differ) && !b.fails(1, "mirror check").contains(differ));

@@ -246,6 +246,47 @@ fn what_a_group_sets_aside_has_one_name_and_is_gone_back_to() {
 }
 
 #[test]
+fn a_member_that_had_nothing_newer_goes_back_with_the_others_as_it_was() {
+    let pair = Pair::start();
+    grouped(&pair, " --keep last=4");
+    let (a, b) = (&pair.a, &pair.b);
+    write(a, "p", 2);
+    b.ok("mirror update q/data");
+    eventually("the log is updated with it", || stamps(b, "q") == [2, 2]);
+    // One of them has a newer version when they are taken over.
+    b.ok("mirror set q/log --group none");
+    write(a, "p", 3);
+    b.ok("mirror update q/data");
+    b.ok("mirror set q/log --group shop");
+    let said = b.ok("mirror break --group shop --yes");
+    assert_eq!(stamps(b, "q"), [2, 2]);
+    let newer = kept(&said, "q/data").to_owned();
+    assert!(!said.contains("stays as q/log@"), "{said}");
+    let taken = "q/log had nothing newer then: it is taken as ";
+    let plan = b.ok(&format!("snapshot rollback --group shop --at {newer} --plan"));
+    assert!(plan.contains(taken), "{plan}");
+    let said = b.ok(&format!("snapshot rollback --group shop --at {newer} --yes"));
+    assert!(said.contains(taken), "{said}");
+    assert_eq!(stamps(b, "q"), [3, 2]);
+
+    // Where it stood when something else than the break set anything aside is written nowhere.
+    let mut host = b.nbd("q/data");
+    host.write(0, &[9; 4096]).and_then(|()| host.flush()).unwrap();
+    drop(host);
+    eventually("the host is gone", || b.json("volume status q/data")["writers"] == 0);
+    let before = status(b, "q/log")["current_snapshot"].as_str().unwrap().to_owned();
+    let said = b.ok(&format!("snapshot rollback --group shop --at {before} --yes"));
+    let written = kept(&said, "q/data").to_owned();
+    let said = b.fails(4, &format!("snapshot rollback --group shop --at {written} --yes"));
+    assert!(
+        said.contains(&format!("q/log has no {written}")) && said.contains("Nothing was changed"),
+        "{said}"
+    );
+    assert!(said.contains(&format!("farside snapshot rollback q/data@{written}, and")), "{said}");
+    assert_eq!(stamps(b, "q"), [2, 2]);
+}
+
+#[test]
 fn a_group_of_which_one_volume_was_broken_off_is_called_split_until_it_is_whole() {
     let pair = Pair::start();
     grouped(&pair, "");
@@ -260,6 +301,8 @@ fn a_group_of_which_one_volume_was_broken_off_is_called_split_until_it_is_whole(
     }
     let said = b.fails(1, "mirror check");
     assert!(said.contains(split) && said.contains("farside mirror break --group shop"), "{said}");
+    let said = b.fails(4, "mirror update --group shop");
+    assert!(said.contains(split) && said.contains("farside mirror set q/log --group none"), "{said}");
     // It is told by itself, too: after half a minute, as one command may be under way.
     let alarm = || {
         let open = b.json("alarm list");

@@ -64,6 +64,16 @@ fn a_resync_that_waits_for_a_dead_site_is_seen_and_can_be_given_up() {
     let said = b.ok("mirror abort q/v");
     assert!(said.contains("the resync that waited is given up; nothing was changed"), "{said}");
     eventually("it is not said any more", || !b.ok("mirror status q/v").contains("that was asked for waits"));
+    // A command that is at its plan is not known here: it is not said that none is.
+    let said = b.fails(4, "mirror abort q/v");
+    assert!(said.contains("nothing of q/v runs or waits here yet: its mirror is broken off"), "{said}");
+    assert!(said.contains("a command that is still at its plan") && said.contains("Ctrl-C"), "{said}");
+    // A break that is refused gives it up all the same, and says so.
+    let shown = status(b, "q/v")["current_snapshot"].as_str().unwrap().to_owned();
+    b.ok("mirror resync q/v --no-wait --timeout 10m");
+    let said = b.fails(4, &format!("mirror break q/v --at {shown} --yes"));
+    assert!(said.contains("The resync of q/v that waited is given up all the same"), "{said}");
+    eventually("it is not said any more", || !b.ok("mirror status q/v").contains("that was asked for waits"));
     // Whoever ends the command that waits, gives it up.
     let command = b
         .command("mirror resync q/v --yes --timeout 10m")

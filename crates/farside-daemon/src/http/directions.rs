@@ -157,6 +157,7 @@ async fn break_off(
                 )),
                 (error, _) => error,
             };
+            let error = if is_given_up { also_given_up(&name, error) } else { error };
             return Err(match site.takes_no_changes(&name.pool).await? {
                 Some(refusing) => error.hint(format!(
                     "{name} is a replica as before, and nothing of it is lost. {}",
@@ -185,6 +186,15 @@ async fn break_off(
         hosts_refused,
         ..site.mirrors.document(&status, now)
     }))
+}
+
+/// A break that is refused has given up a resync all the same: nobody is to look for what waits no more.
+fn also_given_up(volume: &VolumeName, error: ErrorBody) -> ErrorBody {
+    let message = format!(
+        "{}. The resync of {volume} that waited is given up all the same",
+        error.message.trim_end_matches('.')
+    );
+    ErrorBody { message, ..error }
 }
 
 /// Whether another volume of its group is a replica still.

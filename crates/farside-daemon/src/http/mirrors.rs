@@ -649,15 +649,25 @@ async fn abort(
         let nothing = format!("no resync of {name} waits to begin");
         return Err(ErrorBody::new(ErrorCode::Refused, nothing).into());
     }
-    let mirror = awake(&site, &name).await?;
+    let mirror = awake(&site, &name).await.map_err(not_begun)?;
     let mut changes = mirror.changes();
     if let Err(error) = mirror.abort().await {
-        return Err(site.mirrors.overtaken_first(&name, error.into_error_body()).await.into());
+        return Err(not_begun(site.mirrors.overtaken_first(&name, error.into_error_body()).await).into());
     }
     // It has ended once it is not under way any more: what it published just before is what is shown then.
     let ended = changes.wait_for(|status| status.state != farside_mirror::State::Transferring);
     let _ = tokio::time::timeout(ABORTED_WITHIN, ended).await;
     Ok(Json(site.mirrors.document(&mirror.status(), site.clock.now())))
+}
+
+/// Nothing runs here: what somebody would like to end may be a command whose plan is made, or shown, and which has asked for nothing yet.
+fn not_begun(error: ErrorBody) -> ErrorBody {
+    if !matches!(error.code, ErrorCode::Refused | ErrorCode::NotFound) {
+        return error;
+    }
+    let plan = "a command that is still at its plan, or waits for a yes to it, has begun nothing here: Ctrl-C ends it where it was typed";
+    let hint = error.hint.clone().map_or_else(|| plan.to_owned(), |hint| format!("{hint}; {plan}"));
+    error.hint(hint)
 }
 
 /// A volume whose resync was given up before it had begun: in what mirror it is, if it is in one.

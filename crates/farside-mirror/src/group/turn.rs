@@ -25,6 +25,12 @@ impl Turn {
         Turn { groups, place, has_arrived: CancellationToken::new() }
     }
 
+    /// Whether the update that it is of is under way, and waits for what this one brings.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        let Place { key, number, id, .. } = &self.place;
+        self.groups.waits_for_part(key, *number, *id)
+    }
+
     /// When the moment was taken, on monotonic time.
     pub(crate) fn taken_at(&self) -> Duration {
         self.place.taken_at

@@ -1,5 +1,6 @@
 //! What a command says of a mirror that it has changed: that, and no more. `mirror status` has the rest.
 
+use farside_api::split::group_of;
 use farside_api::{Mirror, MirrorLink, MirrorState, Role, SetMirror, TakenOver, Throttle};
 
 use crate::commands::site::throttle;
@@ -231,15 +232,17 @@ pub(super) fn resumed(mirror: &Mirror) -> String {
 }
 
 /// What the other members of a group show after one of them was updated, and all with it: a line each.
-pub(super) fn others_of_group(mirrors: &[Mirror], group: &str, updated: &str) -> String {
-    let is_other =
-        |m: &&Mirror| m.role == Role::Destination && m.group.as_deref() == Some(group) && m.name != updated;
+pub(super) fn others_of_group(mirrors: &[Mirror], updated: &str) -> String {
+    let replicas = || mirrors.iter().filter(|m| m.role == Role::Destination);
+    // Another site may have given its group the same name.
+    let group = replicas().find(|m| m.name == updated).and_then(group_of);
+    let is_other = |m: &&Mirror| group.is_some() && group_of(m) == group && m.name != updated;
     let line = |m: &Mirror| match (&m.current_snapshot, m.state) {
         (_, MirrorState::BrokenOff) => format!("{} is broken off, and is not updated\n", m.name),
         (Some(shown), _) => format!("{} holds {shown}{}\n", m.name, in_its_way(m)),
         (None, _) => format!("{} holds no whole copy yet{}\n", m.name, in_its_way(m)),
     };
-    mirrors.iter().filter(is_other).map(line).collect()
+    replicas().filter(is_other).map(line).collect()
 }
 
 fn in_its_way(mirror: &Mirror) -> String {

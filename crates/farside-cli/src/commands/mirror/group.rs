@@ -7,7 +7,10 @@ pub(super) mod abort;
 pub(super) mod break_off;
 pub(super) mod drill;
 mod forgotten;
+mod halves;
 mod members;
+mod named;
+mod nothing_newer;
 mod own_state;
 pub(super) mod resync;
 pub(crate) mod rollback;
@@ -18,4 +21,4 @@ pub(super) mod swap;
 mod under_way;
 mod whereabouts;
 
-pub(super) use members::{one_of, others_follow};
+pub(super) use members::{others_follow, to_update};

@@ -29,8 +29,16 @@ pub(super) struct Ready {
 
 pub(super) enum Activity {
     None,
-    Waiting { task: JoinHandle<Result<Ready, MirrorError>>, until: watch::Sender<Instant> },
-    Running { task: JoinHandle<Ran>, cancel: CancellationToken },
+    Waiting {
+        task: JoinHandle<Result<Ready, MirrorError>>,
+        until: watch::Sender<Instant>,
+    },
+    Running {
+        task: JoinHandle<Ran>,
+        cancel: CancellationToken,
+        /// Its turn in an update of its group.
+        turn: Option<Arc<Turn>>,
+    },
 }
 
 /// A transfer that has ended.
@@ -47,6 +55,11 @@ pub(super) enum Ending {
 }
 
 impl Activity {
+    /// What runs brings the part that the update of the group waits for, and has not brought it yet.
+    pub(super) fn is_of_group_update(&self) -> bool {
+        matches!(self, Activity::Running { turn: Some(turn), .. } if turn.is_waited_for())
+    }
+
     /// The end of what goes on; never, if nothing does. Cancel-safe.
     pub(super) async fn ended(&mut self) -> Ending {
         let ending = match self {

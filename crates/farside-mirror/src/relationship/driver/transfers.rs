@@ -157,6 +157,7 @@ impl Driver {
             progress: ProgressSender::new(clock, self.ports.progress.clone(), id, kind),
         };
         let mut place = Some(ready.place);
+        let of_group = turn.clone();
         let cut = cancel.clone();
         self.is_aborted = false;
         let task = async move {
@@ -179,7 +180,7 @@ impl Driver {
             Ran { outcome, gave_way }
         };
         let task = tokio::spawn(task.in_current_span());
-        self.activity = Activity::Running { task, cancel };
+        self.activity = Activity::Running { task, cancel, turn: of_group };
         id
     }
 

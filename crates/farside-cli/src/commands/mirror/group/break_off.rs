@@ -4,10 +4,11 @@ use farside_api::{BreakMirror, ErrorBody, Mirror, Timestamp};
 use reqwest::Method;
 use serde::Serialize;
 
-use super::abort::give_up_waiting;
+use super::abort::{give_up, lines, names, refused_break, with_given_up};
 use super::members::{
-    Group, Line, Member, Step, consent, decided, gone_since, instant_of, known, members, mirrors_of,
+    Group, Instant, Line, Member, Step, consent, decided, gone_since, instant_of, known, members, mirrors_of,
 };
+use super::named::Verb;
 use super::own_state;
 use super::set_aside::{kept, moment_of};
 use super::since::{self, Since};
@@ -34,53 +35,23 @@ pub(crate) async fn break_off(
     at: Option<String>,
     destructive: Destructive,
 ) -> Result<(), ErrorBody> {
-    let of_group = members(context, group).await?.replicas(group)?;
-    let Group { members, originals, .. } = &of_group;
+    let of_group = members(context, group, Verb::Break).await?;
+    let all = names(&of_group.members);
+    let of_group = match of_group.replicas(group) {
+        Ok(of_group) => of_group,
+        Err(error) => return Err(refused_break(context, &all, destructive.plan, error).await),
+    };
+    let Group { members, .. } = &of_group;
     // As hosts here left them they are newer than any moment that their sources have.
     if at.is_none() && !own_state::pending(members).is_empty() {
         return own_state::give_back(context, group, &of_group, destructive).await;
     }
-    // What was broken off already decides.
-    let before = decided(members).map_err(|why| {
-        ErrorBody::new(farside_api::ErrorCode::Refused, format!("group {group}: {why}. Nothing was changed"))
-            .hint(format!("farside snapshot rollback --group {group} --at SNAP takes volumes that are broken off to one moment"))
-    })?;
-    if let Some(at) = &at {
-        known(group, members, at)?;
-    }
-    if let Some(at) = &at
-        && members.iter().all(Member::is_broken_off)
-        && instant_of(group, members, Some(at), before, Line::Main).is_err()
-    {
-        return Err(already(group, at));
-    }
-    let instant = instant_of(group, members, at.as_deref(), before, Line::Main)?;
-    let left: Vec<(&Member, &String)> =
-        members.iter().zip(&instant.names).filter(|(m, _)| !m.is_broken_off()).collect();
-    // Of what was broken off before, only that counts which it is now.
-    let earlier = since::since_break(context, members).await?;
-    let others: Vec<(&str, &str)> =
-        left.iter().map(|(member, name)| (member.mirror.name.as_str(), name.as_str())).collect();
-    if let Some(refused) = since::refused(group, instant.created_at, &earlier, &others) {
-        return Err(refused);
-    }
-    // Nor do those that are in use here already fit by themselves.
-    let turned = since_swap::look(context, originals, instant.created_at).await?;
-    let whole = whole(group, &of_group, before);
-    if let Some(refused) = since_swap::refused(group, instant.created_at, &turned, &others, whole.as_ref()) {
-        return Err(refused);
-    }
-    let note = since::note(instant.created_at, &earlier) + &of_group.note(group);
-    let changed: Vec<String> = earlier
-        .iter()
-        .filter(|(_, _, since)| *since != Since::Nothing)
-        .map(|(name, ..)| (*name).to_owned())
-        .collect();
-    let mut steps = Vec::new();
-    for (member, name) in &left {
-        let body = Some(BreakMirror { at: Some((*name).clone()), set_aside_at: None });
-        steps.push(Step { path: member.path("break")?.to_vec(), body });
-    }
+    let prepared = match prepare(context, group, at.as_deref(), &of_group).await {
+        Ok(prepared) => prepared,
+        Err(error) => return Err(refused_break(context, &all, destructive.plan, error).await),
+    };
+    let Prepared { instant, left, steps, note, changed } = prepared;
+    let originals = &of_group.originals;
     let moment = with_age(instant.created_at, Timestamp::now());
     let headline = format!(
         "group {group}: {} to break off, {}\n{note}",
@@ -93,8 +64,8 @@ pub(crate) async fn break_off(
         return Ok(());
     }
     // Those that are broken off stay so: what waits to have them follow again is given up.
-    let given_up = give_up_waiting(context, members).await;
-    context.aside(&given_up);
+    let given_up = give_up(context, &names(members)).await;
+    context.aside(&lines(&given_up));
     let mut mirrors: Vec<Mirror> = Vec::new();
     for (at, (step, (member, _))) in steps.iter().zip(&left).enumerate() {
         let (path, impact) = (&step.path[..], Impact::Service);
@@ -113,8 +84,9 @@ pub(crate) async fn break_off(
                 member.mirror.name,
                 error.message
             );
-            ErrorBody::new(error.code, message)
-                .hint("the same command goes on with the others, at the same instant")
+            let error = ErrorBody::new(error.code, message)
+                .hint("the same command goes on with the others, at the same instant");
+            with_given_up(error, &given_up)
         })?;
         mirrors.extend(done);
     }
@@ -136,9 +108,75 @@ pub(crate) async fn break_off(
                 Some(format!("but hosts' writes to {} fail for now: {}\n", m.name, m.hosts_refused.as_ref()?))
             })
             .collect();
-        writable(&names, &still, &moment, is_whole) + &refused + &kept + &gone + &note + &given_up
+        writable(&names, &still, &moment, is_whole) + &refused + &kept + &gone + &note + &lines(&given_up)
     });
     Ok(())
+}
+
+/// What a break of the group is to do.
+struct Prepared<'a> {
+    instant: Instant,
+    /// Those that are not broken off yet, and what the moment is called in each.
+    left: Vec<(&'a Member, String)>,
+    steps: Vec<Step<'a, BreakMirror>>,
+    note: String,
+    changed: Vec<String>,
+}
+
+/// Looks at everything, and changes nothing.
+///
+/// # Errors
+/// If the members cannot be broken off at one moment.
+async fn prepare<'a>(
+    context: &Context,
+    group: &str,
+    at: Option<&str>,
+    of_group: &'a Group,
+) -> Result<Prepared<'a>, ErrorBody> {
+    let Group { members, originals, .. } = of_group;
+    // What was broken off already decides.
+    let before = decided(members).map_err(|why| {
+        ErrorBody::new(farside_api::ErrorCode::Refused, format!("group {group}: {why}. Nothing was changed"))
+            .hint(format!("farside snapshot rollback --group {group} --at SNAP takes volumes that are broken off to one moment"))
+    })?;
+    if let Some(at) = at {
+        known(group, members, at)?;
+    }
+    if let Some(at) = at
+        && members.iter().all(Member::is_broken_off)
+        && instant_of(group, members, Some(at), before, Line::Main).is_err()
+    {
+        return Err(already(group, at));
+    }
+    let instant = instant_of(group, members, at, before, Line::Main)?;
+    let names = instant.names.iter().cloned();
+    let left: Vec<(&Member, String)> =
+        members.iter().zip(names).filter(|(m, _)| !m.is_broken_off()).collect();
+    // Of what was broken off before, only that counts which it is now.
+    let earlier = since::since_break(context, members).await?;
+    let others: Vec<(&str, &str)> =
+        left.iter().map(|(member, name)| (member.mirror.name.as_str(), name.as_str())).collect();
+    if let Some(refused) = since::refused(group, instant.created_at, &earlier, &others) {
+        return Err(refused);
+    }
+    // Nor do those that are in use here already fit by themselves.
+    let turned = since_swap::look(context, originals, instant.created_at).await?;
+    let whole = whole(group, of_group, before);
+    if let Some(refused) = since_swap::refused(group, instant.created_at, &turned, &others, whole.as_ref()) {
+        return Err(refused);
+    }
+    let note = since::note(instant.created_at, &earlier) + &of_group.note(group);
+    let changed: Vec<String> = earlier
+        .iter()
+        .filter(|(_, _, since)| *since != Since::Nothing)
+        .map(|(name, ..)| (*name).to_owned())
+        .collect();
+    let mut steps = Vec::new();
+    for (member, name) in &left {
+        let body = Some(BreakMirror { at: Some(name.clone()), set_aside_at: None });
+        steps.push(Step { path: member.path("break")?.to_vec(), body });
+    }
+    Ok(Prepared { instant, left, steps, note, changed })
 }
 
 /// The newest moment that all of the group have, also the originals, and what of them is to be broken off at it.

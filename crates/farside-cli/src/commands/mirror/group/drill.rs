@@ -3,9 +3,11 @@
 use std::time::Instant;
 
 use farside_api::split::Split;
-use farside_api::{Drill, ErrorBody, ErrorCode, StartDrill};
+use farside_api::{Drill, ErrorBody, ErrorCode, Mirror, StartDrill};
 
+use super::halves;
 use super::members::{Group, Line, Member, instant_of, members, volumes_of};
+use super::named::Verb;
 use crate::arguments::mirror::DrillArguments;
 use crate::arguments::names::At;
 use crate::commands::context::{Context, Failed};
@@ -98,11 +100,18 @@ async fn clones(
     let mut attempts = 0;
     loop {
         attempts += 1;
-        let of_group = members(context, group).await?.replicas(group)?;
+        let of_group = members(context, group, Verb::Drill).await?.replicas(group)?;
         if let Some(split) = &of_group.split {
             return Err(refused(split));
         }
         let members = &of_group.members;
+        let mirrors: Vec<Mirror> = members.iter().map(|m| m.mirror.clone()).collect();
+        // Also where only the other site knows of it, once: it is not asked again for each choice.
+        if attempts == 1
+            && let Some((site, split)) = halves::there(context, &mirrors).await
+        {
+            return Err(refused_there(&site, &split));
+        }
         let instant = instant_of(group, members, arguments.at.as_ref().map(At::name), None, Line::Main)?;
         let mut drills = Vec::new();
         let mut failed = None;
@@ -137,6 +146,17 @@ fn refused(split: &Split) -> ErrorBody {
         "{}; then this at the site of the replicas. farside mirror drill POOL/VOL tries one replica by itself",
         split.ways_out()
     ))
+}
+
+/// The same of one that is whole as far as is known here.
+fn refused_there(site: &str, split: &Split) -> ErrorBody {
+    let message = format!(
+        "{}. Clones of the replicas here would be a part of it only. Nothing was made",
+        halves::said_there(site, split)
+    );
+    ErrorBody::new(ErrorCode::Refused, message).hint(
+        "once all are on one side, this at the site of the replicas. farside mirror drill POOL/VOL tries one replica by itself",
+    )
 }
 
 async fn clone(

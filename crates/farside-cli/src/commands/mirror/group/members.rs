@@ -2,13 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use farside_api::split::{Split, group_of, overtaken, splits};
+use farside_api::split::{Split, group_of, overtaken};
 use farside_api::{
     ErrorBody, ErrorCode, MadeBy, Mirror, MirrorState, Plan, Role, Snapshot, SourceHeard, Timestamp,
 };
 use reqwest::Method;
 use serde::Serialize;
 
+use super::halves;
+use super::named::{Verb, is_empty, of_name};
 use super::set_aside::moment_of_name;
 use crate::arguments::destructive::Destructive;
 use crate::arguments::names::VolumeName;
@@ -62,6 +64,22 @@ impl Member {
     pub(super) fn newest_by(&self, at: Timestamp) -> Option<&str> {
         let older = self.snapshots.iter().filter(|s| s.on_main_line && s.created_at <= at);
         older.max_by_key(|s| s.created_at).map(|s| s.name.as_str())
+    }
+
+    /// When the data of a snapshot was so, if it has one of this name.
+    pub(super) fn created_at(&self, name: &str) -> Option<Timestamp> {
+        self.snapshots.iter().find(|s| s.name == name).map(|s| s.created_at)
+    }
+
+    /// What it has gone on from ever since a moment at which it was a replica: its newest of then. None if it has moved meanwhile, or may
+    /// have.
+    pub(super) fn shows_since(&self, at: Timestamp) -> Option<&str> {
+        let newest = self.newest_by(at)?;
+        let newest_at = self.created_at(newest)?;
+        let is_newer_aside = |s: &Snapshot| !s.on_main_line && s.created_at > newest_at && s.created_at <= at;
+        let has_moved = self.mirror.current_snapshot.as_deref() != Some(newest)
+            || self.snapshots.iter().any(is_newer_aside);
+        (!has_moved).then_some(newest)
     }
 
     /// Its volume is the original of its former source, which follows it: what is in the group is the way back.
@@ -234,11 +252,12 @@ impl Group {
     }
 }
 
-pub(super) async fn members(context: &Context, group: &str) -> Result<Group, ErrorBody> {
+/// The mirrors of the group, for a command that does this with them.
+pub(super) async fn members(context: &Context, group: &str, verb: Verb) -> Result<Group, ErrorBody> {
     let mirrors: Vec<Mirror> = context.client.get(&["mirrors"]).await?;
     let overtaken: Vec<String> = mirrors.iter().filter_map(overtaken).map(|m| m.name.clone()).collect();
-    let split = splits(&mirrors).into_iter().find(|split| split.group == group && split.is_half_swapped());
-    let (with_version, left_out) = of_group(mirrors, group)?;
+    let (with_version, left_out) = of_group(mirrors.clone(), group, verb)?;
+    let split = halves::here(&mirrors, &with_version).filter(Split::is_half_swapped);
     let mut members = Vec::new();
     for mirror in with_version {
         let is_overtaken = overtaken.contains(&mirror.name);
@@ -250,10 +269,19 @@ pub(super) async fn members(context: &Context, group: &str) -> Result<Group, Err
     Ok(Group { members, left_out, originals: Vec::new(), split })
 }
 
-/// A replica of the group that holds a version: what is asked of it alone is done to all, where the daemon does so.
-pub(crate) async fn one_of(context: &Context, group: &str) -> Result<VolumeName, ErrorBody> {
+/// A replica of the group that holds a version: with its update the daemon updates all.
+///
+/// # Errors
+/// If these are not all of the group: a part of it is used at another site.
+pub(crate) async fn to_update(context: &Context, group: &str) -> Result<VolumeName, ErrorBody> {
     let mirrors: Vec<Mirror> = context.client.get(&["mirrors"]).await?;
-    let (with_version, _) = of_group(mirrors, group)?;
+    let (with_version, _) = of_group(mirrors.clone(), group, Verb::Update)?;
+    if let Some(split) = halves::here(&mirrors, &with_version) {
+        return Err(halves::no_update(&split.said(), &split, &with_version));
+    }
+    if let Some((site, split)) = halves::there(context, &with_version).await {
+        return Err(halves::no_update(&halves::said_there(&site, &split), &split, &with_version));
+    }
     // Of one that is broken off the daemon would say only that.
     let follows = with_version.iter().find(|m| m.state != MirrorState::BrokenOff);
     let one = follows.or(with_version.first()).map(|m| m.name.parse::<VolumeName>());
@@ -274,11 +302,9 @@ pub(crate) async fn others_follow(context: &Context, of: &Mirror) -> bool {
 }
 
 /// The replicas of the group that hold a version, and the names of those that do not: these are not updated with the others.
-fn of_group(mirrors: Vec<Mirror>, group: &str) -> Result<(Vec<Mirror>, Vec<String>), ErrorBody> {
-    let is_member = |m: &Mirror| m.role == Role::Destination && m.group.as_deref() == Some(group);
-    let is_empty = |m: &Mirror| matches!(m.state, MirrorState::Uninitialized | MirrorState::Initializing);
-    let all = mirrors.into_iter().filter(is_member);
-    let (empty, with_version): (Vec<Mirror>, Vec<Mirror>) = all.partition(is_empty);
+fn of_group(mirrors: Vec<Mirror>, group: &str, verb: Verb) -> Result<(Vec<Mirror>, Vec<String>), ErrorBody> {
+    let all = of_name(mirrors, group, verb)?;
+    let (empty, with_version): (Vec<Mirror>, Vec<Mirror>) = all.into_iter().partition(is_empty);
     match (with_version.is_empty(), empty.first()) {
         (false, _) => Ok((with_version, empty.into_iter().map(|m| m.name).collect())),
         (true, None) => {
@@ -471,6 +497,14 @@ pub(super) mod tests {
         Member { is_overtaken: true, ..member }
     }
 
+    impl Member {
+        /// A snapshot of it lies on a side branch.
+        pub(in crate::commands::mirror::group) fn aside(mut self, name: &str) -> Member {
+            self.snapshots.iter_mut().filter(|s| s.name == name).for_each(|s| s.on_main_line = false);
+            self
+        }
+    }
+
     /// One whose former source follows it.
     pub(in crate::commands::mirror::group) fn original(name: &str) -> Member {
         let mut member = member(name, "broken-off", None, &[]);
@@ -627,7 +661,7 @@ pub(super) mod tests {
     fn who_holds_nothing_is_left_out_and_named() {
         let mirror = |name, state| member(name, state, None, &[]).mirror;
         let in_shop = |m: Mirror| Mirror { group: Some("shop".into()), ..m };
-        let of = |mirrors: &[Mirror]| of_group(mirrors.to_vec(), "shop");
+        let of = |mirrors: &[Mirror]| of_group(mirrors.to_vec(), "shop", Verb::Break);
         let (a, b) = (in_shop(mirror("q/a", "mirrored")), in_shop(mirror("q/b", "uninitialized")));
         let c = in_shop(mirror("q/c", "initializing"));
         let (with, without) = of(&[a.clone(), b.clone(), mirror("q/d", "mirrored")]).unwrap();

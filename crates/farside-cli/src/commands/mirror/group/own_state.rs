@@ -5,7 +5,7 @@ use farside_api::{BreakMirror, ErrorBody, ErrorCode, Mirror};
 use reqwest::Method;
 use serde::Serialize;
 
-use super::abort::give_up_waiting;
+use super::abort::{give_up, lines, names, refused_break, with_given_up};
 use super::members::{Group, Line, Member, Step, consent, instead, mirrors_of};
 use crate::arguments::destructive::Destructive;
 use crate::commands::context::Context;
@@ -31,7 +31,8 @@ pub(super) async fn give_back(
 ) -> Result<(), ErrorBody> {
     let pending = pending(&of_group.members);
     if let Some(error) = refused(group, &of_group.members) {
-        return Err(error);
+        let names = names(&of_group.members);
+        return Err(refused_break(context, &names, destructive.plan, error).await);
     }
     let mut steps = Vec::new();
     for member in &pending {
@@ -48,8 +49,8 @@ pub(super) async fn give_back(
     if !consent(context, &command, &headline, &steps, destructive).await? {
         return Ok(());
     }
-    let given_up = give_up_waiting(context, &of_group.members).await;
-    context.aside(&given_up);
+    let given_up = give_up(context, &names(&of_group.members)).await;
+    context.aside(&lines(&given_up));
     let mut mirrors: Vec<Mirror> = Vec::new();
     for (step, member) in steps.iter().zip(&pending) {
         let (path, impact) = (&step.path[..], Impact::Service);
@@ -64,7 +65,8 @@ pub(super) async fn give_back(
                 member.mirror.name,
                 error.message
             );
-            ErrorBody::new(error.code, message).hint("the same command goes on with the others")
+            let error = ErrorBody::new(error.code, message).hint("the same command goes on with the others");
+            with_given_up(error, &given_up)
         })?;
         mirrors.extend(done);
     }
@@ -72,7 +74,8 @@ pub(super) async fn give_back(
     if context.json {
         faster(&done.mirrors).lines().for_each(|line| eprintln!("farside: {line}"));
     }
-    context.show(&done, |done| given_back(&done.mirrors) + &faster(&done.mirrors) + &note + &given_up);
+    context
+        .show(&done, |done| given_back(&done.mirrors) + &faster(&done.mirrors) + &note + &lines(&given_up));
     Ok(())
 }
 

@@ -12,6 +12,7 @@ use farside_api::{
 use serde::Serialize;
 
 use super::members::{Group, Member, Step, consent, members, refuse_losses, volumes_of};
+use super::named::Verb;
 use super::{forgotten, whereabouts};
 use crate::arguments::destructive::Destructive;
 use crate::commands::context::Context;
@@ -33,7 +34,7 @@ pub(crate) async fn resync(
     request: &ResyncMirror,
     destructive: Destructive,
 ) -> Result<(), ErrorBody> {
-    let of_group = match members(context, group).await {
+    let of_group = match members(context, group, Verb::Resync).await {
         Err(error) if error.code == ErrorCode::NotFound => {
             let all: Vec<Mirror> = context.client.get(&["mirrors"]).await?;
             return Err(of_former_source(group, &all).unwrap_or(error));
@@ -81,7 +82,7 @@ pub(crate) async fn resync(
         return Err(not_all(group, again.len(), &failed));
     }
     // What follows is that by now, and shows a version of its source.
-    let now = members(context, group).await?;
+    let now = members(context, group, Verb::Resync).await?;
     let originals = now.members.iter().any(Member::is_valid_original);
     let common = match originals {
         true => Err(ErrorBody::new(ErrorCode::Refused, String::new())),

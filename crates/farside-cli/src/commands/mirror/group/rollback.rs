@@ -7,6 +7,8 @@ use serde::Serialize;
 use super::members::{
     Group, Line, Step, consent, gone_since, instant_of, members, refuse_losses, volumes_of,
 };
+use super::named::Verb;
+use super::nothing_newer;
 use super::set_aside::{kept, moment_of};
 use crate::arguments::destructive::Destructive;
 use crate::commands::context::Context;
@@ -27,7 +29,7 @@ pub(crate) async fn roll_back(
     at: &str,
     destructive: Destructive,
 ) -> Result<(), ErrorBody> {
-    let of_group = members(context, group).await?;
+    let of_group = members(context, group, Verb::Rollback).await?;
     let Group { members, .. } = &of_group;
     if let Some(follows) = members.iter().find(|m| !m.is_broken_off()) {
         let message = format!(
@@ -41,7 +43,10 @@ pub(crate) async fn roll_back(
     let originals: Vec<&str> =
         members.iter().filter(|m| m.is_original()).map(|m| m.mirror.name.as_str()).collect();
     need_word(group, &originals, destructive, is_interactive())?;
-    let instant = instant_of(group, members, Some(at), None, Line::Any)?;
+    let (instant, unmoved) = match instant_of(group, members, Some(at), None, Line::Any) {
+        Ok(instant) => (instant, String::new()),
+        Err(error) => nothing_newer::look(context, group, members, at).await?.ok_or(error)?,
+    };
     let mut steps: Vec<Step<'_, StartRollback>> = Vec::new();
     for (member, name) in members.iter().zip(&instant.names) {
         let (pool, volume) = member.split()?;
@@ -49,7 +54,7 @@ pub(crate) async fn roll_back(
     }
     let moment = time(instant.created_at);
     let headline = format!(
-        "group {group}: {} back to {moment}\n{}{}",
+        "group {group}: {} back to {moment}\n{}{unmoved}{}",
         match members.len() {
             1 => "1 volume goes".to_owned(),
             count => format!("{count} volumes go, all of them,"),
@@ -58,6 +63,7 @@ pub(crate) async fn roll_back(
         of_group.note(group)
     );
     of_group.note_aside(context, group);
+    context.aside(&unmoved);
     let command = format!("farside snapshot rollback --group {group} ");
     refuse_losses(context, members.iter(), &steps, destructive).await?;
     if !consent(context, &command, &headline, &steps, destructive).await? {
@@ -108,7 +114,7 @@ pub(crate) async fn roll_back(
         let kept = kept(done.volumes.iter().map(|volume| volume.kept_as.as_deref()));
         let are = if names.len() == 1 { "is" } else { "are" };
         format!(
-            "{} {are} as of {}\n{kept}{gone}{}",
+            "{} {are} as of {}\n{unmoved}{kept}{gone}{}",
             names.join(", "),
             time(done.created_at),
             of_group.note(group)

@@ -13,6 +13,7 @@ use reqwest::Method;
 use serde::Serialize;
 
 use super::members::{Group, Member, Step, consent, members, mirrors_of, plan_of};
+use super::named::Verb;
 use super::{forgotten, under_way, whereabouts};
 use crate::arguments::destructive::Destructive;
 use crate::commands::context::Context;
@@ -33,7 +34,7 @@ pub(crate) async fn swap(
     timeout: Duration,
     destructive: Destructive,
 ) -> Result<(), ErrorBody> {
-    let of_group = members(context, group).await?;
+    let of_group = members(context, group, Verb::Swap).await?;
     let Group { members, .. } = &of_group;
     // What has changed its role already is followed by its former source. What a person has broken off is not.
     let broken_off: Vec<&Member> =
@@ -162,7 +163,7 @@ async fn none_is_refused(
 /// # Errors
 /// If one of these is not the original here any more.
 async fn still_here(context: &Context, group: &str, turned: &[&Member]) -> Result<(), ErrorBody> {
-    let now = members(context, group).await?;
+    let now = members(context, group, Verb::Swap).await?;
     match gone_back(group, turned, &now) {
         Some(error) => Err(error),
         None => Ok(()),
@@ -235,7 +236,7 @@ async fn stopped(
     error: ErrorBody,
 ) -> ErrorBody {
     // As it is by now: what failed may have changed more than its answer says. What cannot be asked is left out.
-    let now = members(context, group).await.map(|of_group| of_group.members).unwrap_or_default();
+    let now = members(context, group, Verb::Swap).await.map(|of_group| of_group.members).unwrap_or_default();
     let places: String = whereabouts::of(&now).iter().map(|line| format!(". {line}")).collect();
     let message = format!(
         "{turned} of {} of group {group} {} changed roles; {name} has not: {}{places}",

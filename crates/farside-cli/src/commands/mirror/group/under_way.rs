@@ -7,6 +7,7 @@ use farside_api::split::{Original, Split};
 use farside_api::{ErrorBody, ErrorCode, Operation, OperationKind, OperationState};
 
 use super::members::{Group, Member, members};
+use super::named::Verb;
 use crate::commands::context::Context;
 
 /// How long an update that is fetched from here is waited for, where nobody can be asked what it is for.
@@ -62,7 +63,7 @@ pub(super) async fn elsewhere(
     let began = Instant::now();
     loop {
         tokio::time::sleep(LOOK_AGAIN).await;
-        let now = members(context, group).await?;
+        let now = members(context, group, Verb::Swap).await?;
         let still = now.split.as_ref().map(Split::originals);
         let is_as_before = |still: &&[Original]| names(still) == names(split.originals());
         let Some(still) = still.filter(is_as_before) else {
