@@ -159,7 +159,7 @@ fn a_pool_its_volumes_and_its_snapshots() {
         (&made["name"], &made["size_bytes"], &made["replica"]),
         (&json!("p/v"), &json!(10 << 20), &json!(false))
     );
-    site.fails(4, "volume create p/v --size 10M");
+    assert!(site.fails(4, "volume create p/v --size 10M").contains("volume p/v already exists"));
     site.fails(3, "volume status p/w");
     assert_eq!(site.json("volume resize p/v --size 20M")["size_bytes"], 20 << 20);
     site.fails(2, "volume resize p/v --size 10M");
@@ -197,8 +197,11 @@ fn a_pool_its_volumes_and_its_snapshots() {
     );
     site.fails(3, "snapshot diff p/v@one p/v@three");
     site.fails(2, "snapshot diff p/v@one p/log@one");
-    site.fails(4, "snapshot create p/v@one");
+    assert!(site.fails(4, "snapshot create p/v@one").contains("snapshot p/v@one already exists"));
     site.fails(2, "snapshot create p/v@x p/v@y");
+    site.ok("volume create p/x --size 4K");
+    assert!(site.fails(4, "volume rename p/x w").contains("volume p/w already exists"));
+    site.ok("volume delete p/x --yes");
     let listed = site.json("snapshot list p/v");
     let first = listed[0].as_object().unwrap();
     for field in ["name", "uuid", "content_root", "created_at", "held", "referenced_bytes", "unique_bytes"] {
