@@ -182,6 +182,16 @@ impl Pools {
         }
     }
 
+    /// The names of all pools that the site knows, open or not, in order.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.slots.read().keys().cloned().collect()
+    }
+
+    /// Whether the site knows a pool of this name, open or not.
+    pub(crate) fn knows(&self, name: &str) -> bool {
+        self.slots.read().contains_key(name)
+    }
+
     /// Why a pool that is known is not open.
     pub(crate) fn not_open(&self, name: &str) -> Option<ErrorBody> {
         match &self.slots.read().get(name)?.content {
