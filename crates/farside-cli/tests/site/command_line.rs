@@ -175,6 +175,14 @@ fn a_pool_its_volumes_and_its_snapshots() {
     }
     assert_eq!(site.json("volume status p/v")["size_bytes"], 20 << 20, "a plan changes nothing");
     assert_eq!(site.json("volume resize p/v --size 10M --yes")["size_bytes"], 10 << 20);
+    // More than there is may be promised, and is said to be more.
+    let said = site.ok("volume create p/big --size 10T");
+    assert!(said.contains("larger (10.0 TiB) than its whole pool p"), "{said}");
+    let said = text(&site.farside("volume resize p/big --size 11T --json").stderr);
+    assert!(said.contains("larger (11.0 TiB) than its whole pool p"), "{said}");
+    site.ok("volume delete p/big --yes");
+    assert!(!site.ok("volume create p/small --size 4K").contains("note"));
+    site.ok("volume delete p/small --yes");
     assert_eq!(site.json("volume rename p/v p/w")["name"], "p/w");
     site.fails(2, "volume rename p/w q/w");
     site.ok("volume rename p/w p/v");
