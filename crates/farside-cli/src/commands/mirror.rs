@@ -603,10 +603,12 @@ fn listing(mirrors: &[Mirror]) -> String {
             name_of(&m.role),
             if m.role == Role::Destination { m.source.clone() } else { m.destination.clone() },
             state(m),
+/// Characters of a reason that stand in the table. The rest is below it.
+const WHY_MAX: usize = 100;
             lag(m),
             or_dash(m.current_snapshot.clone(), |s| s),
             or_dash(m.schedule.clone(), |s| s),
-            m.why.clone().unwrap_or_default(),
+            output::beginning(m.why.as_deref().unwrap_or_default(), WHY_MAX),
         ];
         if has_groups {
             row.insert(GROUP_COLUMN, or_dash(m.group.clone(), |group| group));
@@ -638,6 +640,26 @@ pub(super) fn state(mirror: &Mirror) -> String {
                 }
                 _ => format!("{state} ({})", progress::phase(transfer.phase)),
             }
+        + &whole_reasons(mirrors)
+}
+
+/// What the table has only the beginning of: whole, so that the commands in it can be pasted. What is said of several is said once.
+fn whole_reasons(mirrors: &[Mirror]) -> String {
+    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+    for mirror in mirrors {
+        let Some(why) =
+            mirror.why.as_deref().filter(|why| output::beginning(why, WHY_MAX) != output::one_line(why))
+        else {
+            continue;
+        };
+        match reasons.iter_mut().find(|(said, _)| *said == why) {
+            Some((_, names)) => names.push(&mirror.name),
+            None => reasons.push((why, vec![&mirror.name])),
+        }
+    }
+    let line =
+        |(why, names): &(&str, Vec<&str>)| format!("\n{}: {}\n", names.join(", "), output::one_line(why));
+    reasons.iter().map(line).collect()
         }
         _ => state,
     }
@@ -775,6 +797,19 @@ mod tests {
         let new = mirror("destination", json!({ "current_snapshot": null, "state": "uninitialized" }));
         assert_eq!(answers::next(&new), "next: farside mirror initialize q/v\n");
         let bare = answers::next(&mirror("destination", json!({})));
+    #[test]
+    fn a_long_reason_begins_in_the_table_and_stands_whole_below_it() {
+        let why = "the source does not allow the asking site to read p/v, or has no volume of that name. No replica was changed. At the \
+                   source: farside peer allow south p/v --reverse";
+        let with = |name: &str, why: &str| mirror("destination", json!({ "name": name, "why": why }));
+        let text = listing(&[with("q/v", why), with("q/w", why), with("q/x", "short")]);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[1].ends_with("or has no volume of that name. …"), "{text}");
+        assert!(lines[3].ends_with("short"), "{text}");
+        assert!(text.ends_with(&format!("\n\nq/v, q/w: {why}\n")), "{text}");
+        assert!(!listing(&[with("q/x", "short")]).contains("q/x: "));
+    }
+
         assert!(bare.contains("next: farside mirror set q/v --every TIME"), "{bare}");
         let set = mirror("destination", json!({ "schedule": "every 10s" }));
         let given = answers::taken_over(&set, TakenOver { reverse: true }, false);
