@@ -17,7 +17,8 @@ use farside_api::split::{splits, with_splits};
 use farside_api::{
     BreakMirror, CreateMirror, ErrorBody, ErrorCode, LogLine, Mirror, MirrorDestination, MirrorState,
     Operation, OperationKind, OperationState, Peer, PeerState, PeerStatus, RequestedBy, ResyncMirror, Role,
-    SetMirror, SourceHeard, StartTransfer, Timestamp, TransferKind, TransferRecord, TransferResult, awake,
+    SetMirror, SiteStatus, SourceHeard, StartTransfer, Timestamp, TransferKind, TransferRecord,
+    TransferResult, awake,
 };
 use reqwest::Method;
 
@@ -57,7 +58,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
             };
             let mirror = create(&context, &source.peer, &request).await?;
             if let Some(taken) = mirror.taken_over.filter(|_| !context.json) {
-                print(&answers::taken_over(&mirror, taken, no_reverse));
+                print(&answers::taken_over(&mirror, &own_name(&context).await, taken, no_reverse));
                 return Ok(());
             }
             present::show(&context, there, &mirror, &format!("the mirror of {of}"), |m| {
@@ -66,9 +67,13 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
                 let next = answers::next(m);
                 let (resized, first_copy) = (answers::resized(m), answers::first_copy(m));
                 let chained = answers::chained_group(m);
-                let back = answers::no_way_back(m, no_reverse);
+                let back = answers::no_way_back(m, &here, no_reverse);
                 format!(
                     "{} mirrors {}{updates}\n{resized}{first_copy}{chained}{back}{next}",
+            let here = match mirror.way_back == Some(false) && !context.json {
+                true => own_name(&context).await,
+                false => String::new(),
+            };
                     m.name, m.source
                 )
             });
@@ -487,6 +492,12 @@ fn kept_elsewhere(mirrors: &[Mirror], verb: &str) -> Option<String> {
     }
     let line = |m: &Mirror| {
         let (site, replica) = m.destination.split_once(':').unwrap_or(("the other site", &m.destination));
+/// This site's name, as peers call it unless they have given it another. It is for advice: what cannot be asked is a word to fill in.
+async fn own_name(context: &Context) -> String {
+    let site: Result<SiteStatus, _> = context.client.get(&["site", "status"]).await;
+    site.map_or_else(|_| "SITE".into(), |site| site.name)
+}
+
         format!(
             "{} is the source here; its replica is {}, and the {verb} is kept there: at {site}, farside mirror {verb} {replica}\n",
             m.name, m.destination
@@ -786,17 +797,6 @@ mod tests {
     #[test]
     fn a_group_of_replicas_of_replicas_says_what_it_needs() {
         let chained = json!({ "group": "shop", "source_follows": "west:r/v" });
-        let said = answers::chained_group(&mirror("destination", chained));
-        assert!(said.contains("north:p/v is a replica itself, of west:r/v"), "{said}");
-        assert!(said.contains("at north, farside mirror set p/v --group shop"), "{said}");
-        assert_eq!(answers::chained_group(&mirror("destination", json!({ "group": "shop" }))), "");
-    }
-
-    #[test]
-    fn what_comes_next_after_a_mirror_was_made_depends_on_what_was_there() {
-        let new = mirror("destination", json!({ "current_snapshot": null, "state": "uninitialized" }));
-        assert_eq!(answers::next(&new), "next: farside mirror initialize q/v\n");
-        let bare = answers::next(&mirror("destination", json!({})));
     #[test]
     fn a_long_reason_begins_in_the_table_and_stands_whole_below_it() {
         let why = "the source does not allow the asking site to read p/v, or has no volume of that name. No replica was changed. At the \
@@ -810,14 +810,29 @@ mod tests {
         assert!(!listing(&[with("q/x", "short")]).contains("q/x: "));
     }
 
+        let said = answers::chained_group(&mirror("destination", chained));
+        assert!(said.contains("north:p/v is a replica itself, of west:r/v"), "{said}");
+        assert!(said.contains("at north, farside mirror set p/v --group shop"), "{said}");
+        assert_eq!(answers::chained_group(&mirror("destination", json!({ "group": "shop" }))), "");
+    }
+
+    #[test]
+    fn what_comes_next_after_a_mirror_was_made_depends_on_what_was_there() {
+        let new = mirror("destination", json!({ "current_snapshot": null, "state": "uninitialized" }));
+        assert_eq!(answers::next(&new), "next: farside mirror initialize q/v\n");
+        let bare = answers::next(&mirror("destination", json!({})));
         assert!(bare.contains("next: farside mirror set q/v --every TIME"), "{bare}");
         let set = mirror("destination", json!({ "schedule": "every 10s" }));
-        let given = answers::taken_over(&set, TakenOver { reverse: true }, false);
+        let given = answers::taken_over(&set, "south", TakenOver { reverse: true }, false);
         assert!(given.contains("updated every 10s; its source's site may mirror it back"), "{given}");
         assert!(given.ends_with("farside mirror update q/v brings that now\n"), "{given}");
-        let withheld = answers::taken_over(&set, TakenOver { reverse: false }, false);
-        assert!(withheld.contains("farside peer allow north q/v --reverse"), "{withheld}");
-        assert!(!answers::taken_over(&set, TakenOver { reverse: false }, true).contains("mirror it back"));
+        let withheld = answers::taken_over(&set, "south", TakenOver { reverse: false }, false);
+        assert!(withheld.contains("    farside peer allow north q/v --reverse\n"), "{withheld}");
+        assert!(withheld.contains("    farside peer allow south p/v --reverse\n"), "{withheld}");
+        assert!(
+            !answers::taken_over(&set, "south", TakenOver { reverse: false }, true)
+                .contains("mirror it back")
+        );
     }
 
     #[test]
@@ -842,11 +857,12 @@ mod tests {
     #[test]
     fn a_new_mirror_without_a_way_back_says_so() {
         let said = |way_back, unwanted| {
-            answers::no_way_back(&mirror("destination", json!({ "way_back": way_back })), unwanted)
+            answers::no_way_back(&mirror("destination", json!({ "way_back": way_back })), "south", unwanted)
         };
         let none = said(json!(false), false);
         assert!(
-            none.starts_with("no way back yet") && none.contains("peer allow north q/v --reverse"),
+            none.starts_with("no way back yet")
+                && none.contains("    farside peer allow north q/v --reverse\n"),
             "{none}"
         );
         assert_eq!(said(json!(true), false), "");
@@ -862,6 +878,10 @@ mod tests {
         assert_eq!(advice_after_resync(&mirror("destination", set.clone())), "");
         let said = advice_after_swap(&mirror("destination", set)).unwrap();
         assert!(said.contains("at north: farside mirror status p/v says what that is"), "{said}");
+        assert!(
+            none.contains("    farside peer allow south p/v --reverse\n"),
+            "whole, as it is typed: {none}"
+        );
         assert!(
             said.contains("if it keeps only its newest point: farside mirror set p/v --keep last=3\n"),
             "{said}"
