@@ -5149,6 +5149,11 @@ export interface components {
             sent_bytes: number;
             /** @description What all peers together may send here. */
             throttle_in: components["schemas"]["Throttle"];
+            /**
+             * Format: date-time
+             * @description When this daemon started; what it counts begins there.
+             */
+            started_at?: string | null;
             /** @description What may be sent to all peers together. */
             throttle_out: components["schemas"]["Throttle"];
             /**

@@ -54,7 +54,7 @@ pub(super) async fn run(context: &Context, pool: &str, quick: bool) -> Result<()
     let document = document(&path, report.map_err(|error| unchecked(&error))?);
     context.show(&document, |document| describe(document, quick));
     match document.error {
-        Some(error) => Err(Failed { error, is_printed: true }),
+        Some(error) => Err(Failed { error, is_printed: true, exit_code: None }),
         None => Ok(()),
     }
 }

@@ -290,24 +290,28 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
             });
         }
         Verb::Check { volumes, max_lag } => {
-            let (mirrors, peers) =
-                tokio::try_join!(context.client.get(&["mirrors"]), context.client.get(&["peers"]))?;
-            let (mirrors, peers): (Vec<Mirror>, Vec<Peer>) = (mirrors, peers);
+            let found = tokio::try_join!(context.client.get(&["mirrors"]), context.client.get(&["peers"]));
+            let (mirrors, peers): (Vec<Mirror>, Vec<Peer>) =
+                found.map_err(|error| check::untold(error, context.json))?;
+            // Since when it could have heard of its peers. An older daemon does not say.
+            let site: Option<SiteStatus> = context.client.get(&["site", "status"]).await.ok();
+            let started_at = site.and_then(|site| site.started_at);
             let asked: Vec<String> = volumes.iter().map(ToString::to_string).collect();
             let most = max_lag.map(|most| most.as_secs_f64());
-            match check::judged(&mirrors, &check::silent(&peers, most, Timestamp::now()), &asked, most) {
+            let silent = check::silent(&peers, most, started_at, Timestamp::now());
+            match check::judged(&mirrors, &silent, &asked, most) {
                 Ok(found) => {
-                    let document = serde_json::json!({ "message": found, "problems": [] });
+                    let document = serde_json::json!({ "checked": true, "message": found, "problems": [] });
                     context.show(&document, |_| format!("{found}\n"));
                 }
                 Err(wrong) => {
                     if context.json {
                         let document = serde_json::json!({
-                            "message": wrong.error.message, "problems": wrong.problems, "error": wrong.error
+                            "checked": true, "message": wrong.error.message, "problems": wrong.problems, "error": wrong.error
                         });
                         output::json(&document);
                     }
-                    return Err(Failed { error: wrong.error, is_printed: true });
+                    return Err(Failed { error: wrong.error, is_printed: true, exit_code: None });
                 }
             }
         }
