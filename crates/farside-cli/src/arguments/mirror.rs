@@ -43,6 +43,9 @@ pub enum Mirror {
         /// Succeed if the mirror is there and is as asked for; what you do not name is not compared
         #[arg(long)]
         if_absent: bool,
+        /// Do not ask, also where the peer's volume is a replica of one here: then this is a copy of a copy, beside its original
+        #[arg(long, short = 'y')]
+        yes: bool,
     },
     /// Make the mirrors of a snapmirror.conf: schedules, throttles, windows, several paths
     #[command(

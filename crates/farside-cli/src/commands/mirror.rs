@@ -31,14 +31,14 @@ use super::present;
 use crate::arguments::destructive::Destructive;
 use crate::arguments::mirror::{Every, Mirror as Verb, TransferArguments};
 use crate::arguments::names::VolumeName;
-use crate::confirm::{DestructiveRequest, Impact, carry_out, carry_out_if_lost};
+use crate::confirm::{DestructiveRequest, Impact, ask, carry_out, carry_out_if_lost, is_interactive};
 use crate::output::{self, Column, details, or_dash, print, table};
 use crate::progress;
 use crate::quantities::{duration, size, time};
 
 pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
     match verb {
-        Verb::Create { source, destination, every, timetable, policy, link, no_reverse, if_absent } => {
+        Verb::Create { source, destination, every, timetable, policy, link, no_reverse, if_absent, yes } => {
             let of = destination.to_string();
             let there =
                 present::is_there::<Vec<Mirror>>(&context, if_absent, &["mirrors"], &[("volume", &of)])
@@ -49,6 +49,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
                 destination: destination.to_string(),
                 every_seconds: every.map(Every::seconds),
                 no_reverse,
+                copy_of_own: yes,
                 schedule: timetable.schedule,
                 time_zone: timetable.time_zone,
                 rpo_seconds: policy.rpo.map(|rpo| rpo.as_secs_f64()),
@@ -56,11 +57,23 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
                 group: policy.group.filter(|group| group != "none"),
                 link: link.request(),
             };
-            let mirror = create(&context, &source.peer, &request).await?;
+            let mirror = match create(&context, &source.peer, &request).await {
+                Err(error) if error.code == ErrorCode::Unconfirmed && is_interactive() => {
+                    if !ask(&format!("{}\n{}\n", error.message, error.hint.unwrap_or_default())) {
+                        return Err(ErrorBody::new(ErrorCode::Failed, "cancelled; nothing was made").into());
+                    }
+                    create(&context, &source.peer, &CreateMirror { copy_of_own: true, ..request }).await?
+                }
+                made => made?,
+            };
             if let Some(taken) = mirror.taken_over.filter(|_| !context.json) {
                 print(&answers::taken_over(&mirror, &own_name(&context).await, taken, no_reverse));
                 return Ok(());
             }
+            let here = match mirror.way_back == Some(false) && !context.json {
+                true => own_name(&context).await,
+                false => String::new(),
+            };
             present::show(&context, there, &mirror, &format!("the mirror of {of}"), |m| {
                 let updates = m.schedule.as_ref().map(|s| format!(", updated {s}"));
                 let updates = updates.unwrap_or_else(|| ", updated only when you ask".into());
@@ -70,10 +83,6 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
                 let back = answers::no_way_back(m, &here, no_reverse);
                 format!(
                     "{} mirrors {}{updates}\n{resized}{first_copy}{chained}{back}{next}",
-            let here = match mirror.way_back == Some(false) && !context.json {
-                true => own_name(&context).await,
-                false => String::new(),
-            };
                     m.name, m.source
                 )
             });
@@ -483,6 +492,12 @@ async fn create(context: &Context, peer: &str, request: &CreateMirror) -> Result
     }
 }
 
+/// This site's name, as peers call it unless they have given it another. It is for advice: what cannot be asked is a word to fill in.
+async fn own_name(context: &Context) -> String {
+    let site: Result<SiteStatus, _> = context.client.get(&["site", "status"]).await;
+    site.map_or_else(|_| "SITE".into(), |site| site.name)
+}
+
 /// Where what `verb` lists is kept, of volumes that are only sources here; none if a replica is here.
 async fn elsewhere(context: &Context, volume: Option<&str>, verb: &str) -> Option<String> {
     let query: Vec<_> = volume.iter().map(|volume| ("volume", *volume)).collect();
@@ -496,12 +511,6 @@ fn kept_elsewhere(mirrors: &[Mirror], verb: &str) -> Option<String> {
     }
     let line = |m: &Mirror| {
         let (site, replica) = m.destination.split_once(':').unwrap_or(("the other site", &m.destination));
-/// This site's name, as peers call it unless they have given it another. It is for advice: what cannot be asked is a word to fill in.
-async fn own_name(context: &Context) -> String {
-    let site: Result<SiteStatus, _> = context.client.get(&["site", "status"]).await;
-    site.map_or_else(|_| "SITE".into(), |site| site.name)
-}
-
         format!(
             "{} is the source here; its replica is {}, and the {verb} is kept there: at {site}, farside mirror {verb} {replica}\n",
             m.name, m.destination
@@ -594,6 +603,8 @@ async fn advise(context: &Context, volume: &VolumeName) {
     }
 }
 
+/// Characters of a reason that stand in the table. The rest is below it.
+const WHY_MAX: usize = 100;
 /// Where the group stands in a row, where there are any.
 const GROUP_COLUMN: usize = 3;
 
@@ -618,8 +629,6 @@ fn listing(mirrors: &[Mirror]) -> String {
             name_of(&m.role),
             if m.role == Role::Destination { m.source.clone() } else { m.destination.clone() },
             state(m),
-/// Characters of a reason that stand in the table. The rest is below it.
-const WHY_MAX: usize = 100;
             lag(m),
             or_dash(m.current_snapshot.clone(), |s| s),
             or_dash(m.schedule.clone(), |s| s),
@@ -631,6 +640,26 @@ const WHY_MAX: usize = 100;
         row
     });
     table(&columns, rows.collect(), "no mirrors; make one with farside mirror create")
+        + &whole_reasons(mirrors)
+}
+
+/// What the table has only the beginning of: whole, so that the commands in it can be pasted. What is said of several is said once.
+fn whole_reasons(mirrors: &[Mirror]) -> String {
+    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+    for mirror in mirrors {
+        let Some(why) =
+            mirror.why.as_deref().filter(|why| output::beginning(why, WHY_MAX) != output::one_line(why))
+        else {
+            continue;
+        };
+        match reasons.iter_mut().find(|(said, _)| *said == why) {
+            Some((_, names)) => names.push(&mirror.name),
+            None => reasons.push((why, vec![&mirror.name])),
+        }
+    }
+    let line =
+        |(why, names): &(&str, Vec<&str>)| format!("\n{}: {}\n", names.join(", "), output::one_line(why));
+    reasons.iter().map(line).collect()
 }
 
 /// An objective, and what will come of it.
@@ -655,26 +684,6 @@ pub(super) fn state(mirror: &Mirror) -> String {
                 }
                 _ => format!("{state} ({})", progress::phase(transfer.phase)),
             }
-        + &whole_reasons(mirrors)
-}
-
-/// What the table has only the beginning of: whole, so that the commands in it can be pasted. What is said of several is said once.
-fn whole_reasons(mirrors: &[Mirror]) -> String {
-    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
-    for mirror in mirrors {
-        let Some(why) =
-            mirror.why.as_deref().filter(|why| output::beginning(why, WHY_MAX) != output::one_line(why))
-        else {
-            continue;
-        };
-        match reasons.iter_mut().find(|(said, _)| *said == why) {
-            Some((_, names)) => names.push(&mirror.name),
-            None => reasons.push((why, vec![&mirror.name])),
-        }
-    }
-    let line =
-        |(why, names): &(&str, Vec<&str>)| format!("\n{}: {}\n", names.join(", "), output::one_line(why));
-    reasons.iter().map(line).collect()
         }
         _ => state,
     }
@@ -789,19 +798,6 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_a_source_for_the_history_hears_where_it_is() {
-        let source = mirror("source", json!({ "name": "p/v" }));
-        let said = kept_elsewhere(std::slice::from_ref(&source), "history").unwrap();
-        assert!(said.contains("p/v is the source here; its replica is south:q/v"), "{said}");
-        assert!(said.contains("at south, farside mirror history q/v"), "{said}");
-        assert_eq!(kept_elsewhere(&[source, mirror("destination", json!({}))], "log"), None);
-        assert_eq!(kept_elsewhere(&[], "log"), None);
-    }
-
-    #[test]
-    fn a_group_of_replicas_of_replicas_says_what_it_needs() {
-        let chained = json!({ "group": "shop", "source_follows": "west:r/v" });
-    #[test]
     fn a_long_reason_begins_in_the_table_and_stands_whole_below_it() {
         let why = "the source does not allow the asking site to read p/v, or has no volume of that name. No replica was changed. At the \
                    source: farside peer allow south p/v --reverse";
@@ -814,6 +810,19 @@ mod tests {
         assert!(!listing(&[with("q/x", "short")]).contains("q/x: "));
     }
 
+    #[test]
+    fn who_asks_a_source_for_the_history_hears_where_it_is() {
+        let source = mirror("source", json!({ "name": "p/v" }));
+        let said = kept_elsewhere(std::slice::from_ref(&source), "history").unwrap();
+        assert!(said.contains("p/v is the source here; its replica is south:q/v"), "{said}");
+        assert!(said.contains("at south, farside mirror history q/v"), "{said}");
+        assert_eq!(kept_elsewhere(&[source, mirror("destination", json!({}))], "log"), None);
+        assert_eq!(kept_elsewhere(&[], "log"), None);
+    }
+
+    #[test]
+    fn a_group_of_replicas_of_replicas_says_what_it_needs() {
+        let chained = json!({ "group": "shop", "source_follows": "west:r/v" });
         let said = answers::chained_group(&mirror("destination", chained));
         assert!(said.contains("north:p/v is a replica itself, of west:r/v"), "{said}");
         assert!(said.contains("at north, farside mirror set p/v --group shop"), "{said}");
@@ -869,6 +878,10 @@ mod tests {
                 && none.contains("    farside peer allow north q/v --reverse\n"),
             "{none}"
         );
+        assert!(
+            none.contains("    farside peer allow south p/v --reverse\n"),
+            "whole, as it is typed: {none}"
+        );
         assert_eq!(said(json!(true), false), "");
         assert_eq!(said(json!(null), false), "", "an older daemon does not say");
         assert_eq!(said(json!(false), true), "");
@@ -882,10 +895,6 @@ mod tests {
         assert_eq!(advice_after_resync(&mirror("destination", set.clone())), "");
         let said = advice_after_swap(&mirror("destination", set)).unwrap();
         assert!(said.contains("at north: farside mirror status p/v says what that is"), "{said}");
-        assert!(
-            none.contains("    farside peer allow south p/v --reverse\n"),
-            "whole, as it is typed: {none}"
-        );
         assert!(
             said.contains("if it keeps only its newest point: farside mirror set p/v --keep last=3\n"),
             "{said}"
