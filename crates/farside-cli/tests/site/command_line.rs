@@ -200,7 +200,7 @@ fn a_pool_its_volumes_and_its_snapshots() {
     assert_eq!(site.json("volume rename p/v p/w")["name"], "p/w");
     site.fails(2, "volume rename p/w q/w");
     site.ok("volume create p/x --size 4K");
-    assert!(site.fails(4, "volume rename p/x w").contains("volume p/w already exists"));
+    assert!(site.fails(4, "volume rename p/x p/w").contains("volume p/w already exists"));
     site.ok("volume delete p/x --yes");
     site.ok("volume rename p/w p/v");
     site.ok("volume create p/log --size 1M");
