@@ -2628,6 +2628,8 @@ export interface components {
         };
         /** @description `POST /mirrors`: makes a relationship, and the destination volume if it is not there. */
         CreateMirror: {
+            /** @description Make it also if the source is a replica of a volume of this site: a copy of a copy, beside the original. Else it is `unconfirmed`. */
+            copy_of_own?: boolean;
             /** @description `POOL/VOL` here. */
             destination: string;
             /**
@@ -5147,6 +5149,11 @@ export interface components {
              * @description Bytes sent to all peers since this daemon started, TLS included.
              */
             sent_bytes: number;
+            /**
+             * Format: date-time
+             * @description When this daemon started; what it counts begins there.
+             */
+            started_at?: string | null;
             /** @description What all peers together may send here. */
             throttle_in: components["schemas"]["Throttle"];
             /** @description What may be sent to all peers together. */

@@ -549,6 +549,9 @@ pub struct CreateMirror {
     /// Do not give the source's site the right to mirror the replica back, although it would give it to this one.
     #[serde(default)]
     pub no_reverse: bool,
+    /// Make it also if the source is a replica of a volume of this site: a copy of a copy, beside the original. Else it is `unconfirmed`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub copy_of_own: bool,
     /// Instead of an interval: a timetable, the five fields of cron. Without either, updates begin only when asked for.
     #[serde(default)]
     pub schedule: Option<String>,

@@ -46,7 +46,7 @@ pub struct Snapshot {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum MadeBy {
-    /// A person, here or at the source; or it holds what a break, resync, swap or rollback took out of sight.
+    /// A person, here or at the source; or what `taken_by` names: a timetable, say.
     #[default]
     Person,
     /// A mirror, for its updates.

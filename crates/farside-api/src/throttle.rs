@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::Timestamp;
 use crate::site::DaemonStatus;
 
 /// A limit as it is set, and as it holds now.
@@ -109,6 +110,9 @@ pub struct SiteStatus {
     /// Why transfers work less than they could; null where they do not.
     #[serde(default)]
     pub held_back: Option<HeldBack>,
+    /// When this daemon started; what it counts begins there.
+    #[serde(default)]
+    pub started_at: Option<Timestamp>,
     /// Bytes sent to all peers since this daemon started, TLS included.
     pub sent_bytes: u64,
     /// Bytes received from them, likewise.

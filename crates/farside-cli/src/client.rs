@@ -2,6 +2,7 @@
 //!
 //! Every failure comes back as an [`ErrorBody`]: the daemon's own, or one made here when it does not answer.
 
+use std::path::Path;
 use std::time::Duration;
 
 use farside_api::{
@@ -48,6 +49,14 @@ impl Client {
             ErrorBody::new(ErrorCode::Failed, format!("cannot make an HTTP client: {}", causes(&e)))
         })?;
         Ok(Client { http, base: way.base()?, way, site })
+    }
+
+    /// The control socket by which the daemon is reached, if it is.
+    pub fn control_socket(&self) -> Option<&Path> {
+        match &self.way {
+            Way::Socket(path) => Some(path),
+            Way::Network(_) => None,
+        }
     }
 
     /// The same daemon, asked for the API of a peer. None where it is a peer's already: no more than one lies between.

@@ -44,7 +44,10 @@ pub fn main() -> ExitCode {
     };
     match runtime.block_on(commands::run(arguments)) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failed) => report(&failed.error, json && !failed.is_printed),
+        Err(failed) => {
+            let code = report(&failed.error, json && !failed.is_printed);
+            failed.exit_code.map_or(code, ExitCode::from)
+        }
     }
 }
 

@@ -67,6 +67,21 @@ pub(crate) fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
+/// The beginning of a text, at most `most` characters and an ellipsis: its first sentence if that fits, else as many whole clauses, or
+/// words, as do.
+pub(crate) fn beginning(text: &str, most: usize) -> String {
+    let text = one_line(text);
+    let Some((end, _)) = text.char_indices().nth(most) else { return text };
+    let fits = &text[..end];
+    // What is shorter says too little.
+    let least = end / 3;
+    let after = |separator: &str| fits.rfind(separator).map(|at| at + separator.trim_end().len());
+    let sentence = fits.find(". ").map(|at| at + 1).filter(|at| *at > least);
+    let clause = [". ", "; ", ": ", ", "].into_iter().filter_map(after).max().filter(|at| *at > least);
+    let cut = sentence.or(clause).or_else(|| fits.rfind(' ')).unwrap_or(end);
+    format!("{} …", text[..cut].trim_end())
+}
+
 /// A value that may be missing: `-` if so.
 pub fn or_dash<T>(value: Option<T>, show: impl FnOnce(T) -> String) -> String {
     value.map_or_else(|| String::from("-"), show)
@@ -112,6 +127,15 @@ mod tests {
             assert!(!line.contains(char::is_control), "{line:?}");
         }
         assert!(!details(&[("why", "a\nb".into())]).trim_end().contains('\n'));
+    }
+
+    #[test]
+    fn a_beginning_ends_where_a_sentence_or_a_clause_does() {
+        assert_eq!(beginning("short. And whole", 20), "short. And whole");
+        assert_eq!(beginning("one sentence. And another that is long", 20), "one sentence. …");
+        assert_eq!(beginning("no. one clause, and another that is long", 20), "no. one clause, …");
+        assert_eq!(beginning("words without any end to them", 20), "words without any …");
+        assert_eq!(beginning(&"ü".repeat(30), 20), format!("{} …", "ü".repeat(20)));
     }
 
     #[test]

@@ -240,6 +240,10 @@ impl Failure for MirrorError {
             ),
             MirrorError::NoAnswer { .. } => ErrorBody::new(ErrorCode::PeerUnreachable, message),
             MirrorError::BeingMade(_) => ErrorBody::new(ErrorCode::Exists, message),
+            MirrorError::Unconfirmed(_) => ErrorBody::new(ErrorCode::Unconfirmed, message).hint(
+                "a mirror is made at the site that gets the copy: to have another replica elsewhere, type the command there. If this is \
+                 what you want: --yes (of the API: copy_of_own)",
+            ),
             MirrorError::State(_) => ErrorBody::new(ErrorCode::Refused, message),
             MirrorError::NotFound(_) => ErrorBody::new(ErrorCode::NotFound, message),
             MirrorError::Exists(_) => ErrorBody::new(ErrorCode::Exists, message),

@@ -182,6 +182,16 @@ impl Pools {
         }
     }
 
+    /// The names of all pools that the site knows, open or not, in order.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.slots.read().keys().cloned().collect()
+    }
+
+    /// Whether the site knows a pool of this name, open or not.
+    pub(crate) fn knows(&self, name: &str) -> bool {
+        self.slots.read().contains_key(name)
+    }
+
     /// Why a pool that is known is not open.
     pub(crate) fn not_open(&self, name: &str) -> Option<ErrorBody> {
         match &self.slots.read().get(name)?.content {
@@ -221,7 +231,7 @@ impl Pools {
             )));
         }
         let (attempt, _) = self.occupy(name, path, false)?;
-        self.settle(name, attempt, self.make(path, size_bytes, overwrite), false, |_| {})
+        self.settle(name, attempt, self.make(name, path, size_bytes, overwrite), false, |_| {})
     }
 
     /// What making a pool there would find on the device, in words; nothing if it is blank, or a file that does not exist.
@@ -256,7 +266,13 @@ impl Pools {
         Some(format!("the directory {} does not exist", directory.display()))
     }
 
-    fn make(&self, path: &str, size_bytes: Option<u64>, overwrite: bool) -> Result<Opened, ErrorBody> {
+    fn make(
+        &self,
+        name: &str,
+        path: &str,
+        size_bytes: Option<u64>,
+        overwrite: bool,
+    ) -> Result<Opened, ErrorBody> {
         let path = Path::new(path);
         check_size_for(path, size_bytes)?;
         let device = match size_bytes {
@@ -280,7 +296,7 @@ impl Pools {
         }
         let made = Pool::create_over(
             Arc::clone(&device) as Arc<dyn BlockDevice>,
-            self.options_for(&device, Manner::default()),
+            self.options_for(name, &device, Manner::default()),
         );
         let made = made.and_then(|pool| device.publish().map(|()| pool).map_err(StoreError::Device));
         made.map(|pool| Opened::new(pool, Arc::clone(&device))).map_err(|error| {
@@ -393,9 +409,10 @@ impl Pools {
 
     /// Raw devices, and files of network file systems, can be reached from other machines, and a file as the loop device that
     /// was made of it: of these the kernel's locks know nothing.
-    fn options_for(&self, device: &FileDevice, manner: Manner) -> PoolOptions {
+    fn options_for(&self, name: &str, device: &FileDevice, manner: Manner) -> PoolOptions {
         let claim = ClaimOptions::of_this_process(manner.force, device.is_local_file());
-        PoolOptions { claim: Some(claim), as_copy: manner.as_copy, ..self.options.clone() }
+        let name = Some(name.to_owned());
+        PoolOptions { claim: Some(claim), as_copy: manner.as_copy, name, ..self.options.clone() }
     }
 
     fn attempt(&self) -> (u64, Content) {

@@ -33,6 +33,9 @@ pub enum MirrorError {
     /// The state forbids it.
     #[error("{0}")]
     State(String),
+    /// Somebody has to say that this is what he wants. Nothing was changed.
+    #[error("{0}")]
+    Unconfirmed(String),
     /// No such mirror.
     #[error("no mirror has {0} as its destination; see farside mirror status")]
     NotFound(VolumeName),

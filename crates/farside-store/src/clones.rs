@@ -60,14 +60,12 @@ impl Pool {
             let mut is_another = false;
             let made = self.change(|state| {
                 if state.versions.volume_named(&new.name).is_some() {
-                    return Err(StoreError::Exists(format!("volume {}", new.name)));
+                    return Err(StoreError::Exists(format!("volume {}", state.full_name(&new.name))));
                 }
                 let base = find_base(state, volume, of)?;
                 is_another = base.id != looked_at;
                 if is_another {
-                    return Err(StoreError::Refused(format!(
-                        "{volume} shows another snapshot again and again"
-                    )));
+                    return Err(StoreError::Refused("it shows another snapshot again and again".into()));
                 }
                 let found = find_volume(state, volume)?;
                 let id = state.versions.next_id;
@@ -94,7 +92,8 @@ impl Pool {
             }
         }
         Err(StoreError::Refused(format!(
-            "{volume} shows another snapshot again and again; nothing was changed"
+            "{} shows another snapshot again and again; nothing was changed",
+            self.locked().full_name(volume)
         )))
     }
 
@@ -115,11 +114,12 @@ impl Pool {
     /// A drill or a copy that turns out to be unreadable when it is needed is worse than none.
     fn refuse_damaged(&self, volume: &str, base: u64) -> Result<()> {
         let _reading = self.readers.read();
-        let (view, name) = {
+        let (view, volume, name) = {
             let state = self.locked();
             // One that is gone meanwhile is not found when it counts.
             let Some(version) = state.versions.versions.get(&base) else { return Ok(()) };
-            (state.view(version), version.snapshot.as_ref().map_or_else(String::new, |s| s.name.clone()))
+            let name = version.snapshot.as_ref().map_or_else(String::new, |s| s.name.clone());
+            (state.view(version), state.full_name(volume), name)
         };
         match view.known_damage(&self.nodes)? {
             None => Ok(()),
@@ -154,7 +154,8 @@ fn find_base<'a>(state: &'a State, volume: &str, of: CloneOf<'_>) -> Result<&'a 
     };
     state.versions.live_ancestor(head).filter(is_shown).ok_or_else(|| {
         StoreError::Refused(format!(
-            "{volume} shows no snapshot: there is none, it was deleted, or the volume was written since. Name one"
+            "{} shows no snapshot: there is none, it was deleted, or the volume was written since. Name one",
+            state.full_name(volume)
         ))
     })
 }

@@ -250,10 +250,11 @@ impl Pool {
     pub(crate) fn describe_version(&self, version: u64) -> String {
         let state = self.locked();
         let Some(v) = state.versions.versions.get(&version) else { return format!("version {version}") };
-        let volume = state.versions.volumes.get(&v.volume).map_or("?", |v| v.name.as_str());
+        let volume = state.versions.volumes.get(&v.volume);
+        let volume = volume.map_or_else(|| String::from("?"), |volume| state.full_name(&volume.name));
         match &v.snapshot {
             Some(snapshot) => format!("{volume}@{}", snapshot.name),
-            None => volume.to_string(),
+            None => volume,
         }
     }
 }

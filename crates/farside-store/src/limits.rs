@@ -142,7 +142,8 @@ impl Pool {
         self.settled_if_refused(|| {
             self.change(|state| {
                 let volume = state.versions.volume_named(name);
-                let volume = volume.ok_or_else(|| StoreError::NotFound(format!("volume {name}")))?;
+                let volume = volume
+                    .ok_or_else(|| StoreError::NotFound(format!("volume {}", state.full_name(name))))?;
                 let before = VolumeLimits::of(volume.limits.as_ref());
                 let mut limits = before;
                 edit(&mut limits);

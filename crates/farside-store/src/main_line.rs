@@ -31,7 +31,7 @@ impl Pool {
         record: Option<ReplicaStatus>,
         moment: Option<Timestamp>,
     ) -> Result<Option<SnapshotStatus>> {
-        self.move_main_while(volume, snapshot, record, moment, |_| Ok(()))
+        self.move_main_while(volume, snapshot, record, moment, |_, _| Ok(()))
     }
 
     /// The same for a mirror, whose replica the volume must be in the moment of the change: what is under way when a mirror is
@@ -45,7 +45,9 @@ impl Pool {
         snapshot: Uuid,
         relationship: Uuid,
     ) -> Result<Option<SnapshotStatus>> {
-        self.move_main_while(volume, snapshot, None, None, |found| refuse_unless_replica(found, relationship))
+        self.move_main_while(volume, snapshot, None, None, |state, found| {
+            refuse_unless_replica(state, found, relationship)
+        })
     }
 
     fn move_main_while(
@@ -54,7 +56,7 @@ impl Pool {
         snapshot: Uuid,
         record: Option<ReplicaStatus>,
         moment: Option<Timestamp>,
-        check: impl Fn(&Volume) -> Result<()>,
+        check: impl Fn(&State, &Volume) -> Result<()>,
     ) -> Result<Option<SnapshotStatus>> {
         if record.as_ref().is_some_and(|record| record.broken_off) {
             self.make_way();
@@ -64,12 +66,13 @@ impl Pool {
         let now = moment.unwrap_or_else(|| self.options.clock.now());
         let is_rescued = self.change(|state| {
             let found = find_volume(state, volume)?;
-            check(found)?;
+            check(state, found)?;
             let is_writable = found.replica.as_ref().is_none_or(|r| r.broken_off);
             let users = state.versions.versions.get(&found.head).map_or(0, |h| h.users);
             if is_writable && users > 0 {
                 return Err(StoreError::Refused(format!(
-                    "{volume} is open; disconnect its clients before it shows another snapshot. Nothing was changed"
+                    "{} is open; disconnect its clients before it shows another snapshot. Nothing was changed",
+                    state.full_name(volume)
                 )));
             }
             let base = find_snapshot_by_uuid(state, volume, snapshot)?.id;
@@ -105,14 +108,14 @@ impl Pool {
 }
 
 /// Refuses what a mirror wants of a volume that is not, or not any more, its replica.
-pub(crate) fn refuse_unless_replica(volume: &Volume, relationship: Uuid) -> Result<()> {
+pub(crate) fn refuse_unless_replica(state: &State, volume: &Volume, relationship: Uuid) -> Result<()> {
     let record = volume.replica.as_ref().filter(|record| !record.broken_off);
     if record.is_some_and(|r| uuid_of(&r.relationship) == relationship) {
         return Ok(());
     }
     Err(StoreError::Refused(format!(
         "the pool does not know {} as the replica of this relationship any more; nothing was changed",
-        volume.name
+        state.full_name(&volume.name)
     )))
 }
 

@@ -53,6 +53,8 @@ pub struct PoolOptions {
     pub claim: Option<ClaimOptions>,
     /// What is opened is a copy of another pool: it gets an identity of its own, and its mirrors end.
     pub as_copy: bool,
+    /// What the pool is called by whoever opens it: errors then name its volumes `POOL/VOL`, as they were asked for.
+    pub name: Option<String>,
 }
 
 impl PoolOptions {
@@ -69,6 +71,7 @@ impl PoolOptions {
             background: true,
             claim: None,
             as_copy: false,
+            name: None,
         }
     }
 }
@@ -114,6 +117,8 @@ pub(crate) struct SystemTrees {
 
 /// What the state lock protects.
 pub(crate) struct State {
+    /// What whoever opened the pool calls it.
+    pub(crate) name: Option<String>,
     pub(crate) versions: Versions,
     pub(crate) epoch: Birth,
     pub(crate) allocator: Allocator,
@@ -172,6 +177,14 @@ pub(crate) struct State {
 }
 
 impl State {
+    /// A volume's whole name, for whoever is told of it.
+    pub(crate) fn full_name(&self, volume: &str) -> String {
+        match &self.name {
+            Some(pool) => format!("{pool}/{volume}"),
+            None => volume.to_owned(),
+        }
+    }
+
     pub(crate) fn append(&mut self, record: &Record) {
         self.pending.push(record);
         self.load.add(record);

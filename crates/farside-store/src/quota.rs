@@ -177,7 +177,7 @@ fn beyond_quota(state: &State, version: u64, data: u64) -> Option<Over> {
         return None;
     }
     let error = StoreError::OverQuota {
-        volume: state.versions.volumes.get(&volume).map_or_else(String::new, |v| v.name.clone()),
+        volume: state.versions.volumes.get(&volume).map_or_else(String::new, |v| state.full_name(&v.name)),
         quota_bytes: limits.quota_bytes,
         occupied_bytes: usage.alive() * block,
         needed_bytes: data * block,

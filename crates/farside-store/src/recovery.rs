@@ -285,6 +285,7 @@ impl Pool {
         let has_room = owed_pairs == 0 && loaded.allocator.free_blocks() >= owed.new_leaves;
         let replayed = loaded.replayed;
         let state = State {
+            name: options.name.clone(),
             versions: loaded.versions,
             epoch: loaded.epoch,
             allocator: loaded.allocator,

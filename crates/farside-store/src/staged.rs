@@ -391,15 +391,15 @@ impl StagedVersion {
         if staged.volume != volume.id {
             return Err(StoreError::Refused(format!(
                 "{} is another volume than the one this was staged for",
-                self.volume
+                state.full_name(&self.volume)
             )));
         }
         if let Some(relationship) = new.pin_for {
-            refuse_unless_replica(volume, relationship)?;
+            refuse_unless_replica(state, volume, relationship)?;
             if StagedFor::of(staged).relationship != relationship {
                 return Err(StoreError::Refused(format!(
                     "what is staged of {} is another relationship's; nothing was changed",
-                    self.volume
+                    state.full_name(&self.volume)
                 )));
             }
         }

@@ -77,7 +77,8 @@ impl Pool {
                 let wanted: Vec<_> = all(state).filter(|(_, name)| of_volume(name)).collect();
                 if let Some((_, name)) = wanted.iter().find(|(version, _)| is_building(version)) {
                     return Err(StoreError::Refused(format!(
-                        "a transfer to {name} runs now; nothing was discarded"
+                        "a transfer to {} runs now; nothing was discarded",
+                        state.full_name(name)
                     )));
                 }
                 Ok(wanted.first().map(|(version, _)| DeleteVersion { version: version.id }))

@@ -132,7 +132,10 @@ pub(crate) fn published_by(volume: &Volume, peer: &[u8; 32]) -> u64 {
 
 /// Finds the live volume.
 pub(crate) fn find_volume<'a>(state: &'a State, name: &str) -> Result<&'a Volume> {
-    state.versions.volume_named(name).ok_or_else(|| StoreError::NotFound(format!("volume {name}")))
+    state
+        .versions
+        .volume_named(name)
+        .ok_or_else(|| StoreError::NotFound(format!("volume {}", state.full_name(name))))
 }
 
 /// Finds a live snapshot by name.
@@ -141,7 +144,7 @@ pub(crate) fn find_snapshot<'a>(state: &'a State, volume: &str, name: &str) -> R
     state
         .versions
         .snapshot_named(id, name)
-        .ok_or_else(|| StoreError::NotFound(format!("snapshot {volume}@{name}")))
+        .ok_or_else(|| StoreError::NotFound(format!("snapshot {}@{name}", state.full_name(volume))))
 }
 
 /// Finds a live snapshot by identity.
@@ -154,16 +157,17 @@ pub(crate) fn find_snapshot_by_uuid<'a>(
     state
         .versions
         .snapshot_identified(id, uuid.as_bytes())
-        .ok_or_else(|| StoreError::NotFound(format!("snapshot {uuid} of {volume}")))
+        .ok_or_else(|| StoreError::NotFound(format!("snapshot {uuid} of {}", state.full_name(volume))))
 }
 
 /// A name is given once in a volume, and so is an identity: whoever asks for a snapshot by it (pins, deletion) must
 /// never meet another one. Side branches count.
 pub(crate) fn refuse_taken(state: &State, volume: &str, new: &NewSnapshot) -> Result<()> {
     if find_snapshot(state, volume, &new.name).is_ok() {
-        return Err(StoreError::Exists(format!("snapshot {volume}@{}", new.name)));
+        return Err(StoreError::Exists(format!("snapshot {}@{}", state.full_name(volume), new.name)));
     }
     if find_snapshot_by_uuid(state, volume, new.uuid).is_ok() {
+        let volume = state.full_name(volume);
         return Err(StoreError::Exists(format!("a snapshot of {volume} with the identity {}", new.uuid)));
     }
     Ok(())
@@ -224,7 +228,7 @@ impl Pool {
         self.settled_if_refused(|| {
             self.change(|state| {
                 if state.versions.volume_named(name).is_some() {
-                    return Err(StoreError::Exists(format!("volume {name}")));
+                    return Err(StoreError::Exists(format!("volume {}", state.full_name(name))));
                 }
                 self.check_limits(state, None, &VolumeLimits::default(), &limits)?;
                 let id = state.versions.next_id.max(1);
@@ -251,7 +255,7 @@ impl Pool {
         self.change(|state| {
             let volume = find_volume(state, name)?.id;
             if state.versions.volume_named(new_name).is_some() {
-                return Err(StoreError::Exists(format!("volume {new_name}")));
+                return Err(StoreError::Exists(format!("volume {}", state.full_name(new_name))));
             }
             Ok((Change::RenameVolume(RenameVolume { volume, name: new_name.into() }), ()))
         })
@@ -267,7 +271,7 @@ impl Pool {
         let system = self.maintenance.lock();
         let done = self.change_under_maintenance(|state| {
             let volume = find_volume(state, name)?.clone();
-            refuse_replica(&volume, "resized")?;
+            refuse_replica(state, &volume, "resized")?;
             let head = state.versions.version(volume.head)?;
             let (old_blocks, users) = (blocks(head.size_bytes), head.users);
             let new_blocks = blocks(size_bytes);
@@ -277,7 +281,8 @@ impl Pool {
             let effects = if new_blocks < old_blocks {
                 if users > 0 {
                     return Err(StoreError::Refused(format!(
-                        "{name} is open; disconnect its clients before shrinking it"
+                        "{} is open; disconnect its clients before shrinking it",
+                        state.full_name(name)
                     )));
                 }
                 crate::io::unmap_in_state(state, volume.head, new_blocks, old_blocks - new_blocks)?
@@ -312,11 +317,14 @@ impl Pool {
         self.change(|state| {
             let volume = find_volume(state, name)?.clone();
             if only.is_some_and(|(identity, _)| *identity.as_bytes() != *volume.uuid) {
-                return Err(StoreError::NotFound(format!("{name} with that identity")));
+                return Err(StoreError::NotFound(format!("{} with that identity", state.full_name(name))));
             }
             let keeper = only.map(|(_, keeper)| keeper);
             if state.versions.versions.values().any(|v| v.volume == volume.id && v.users > 0) {
-                return Err(StoreError::Refused(format!("{name} is open; disconnect its clients first")));
+                return Err(StoreError::Refused(format!(
+                    "{} is open; disconnect its clients first",
+                    state.full_name(name)
+                )));
             }
             let kept = state.versions.snapshots_of(volume.id).find_map(|v| {
                 let is_needed = |s: &&farside_format::catalog::Snapshot| {
@@ -326,7 +334,8 @@ impl Pool {
             });
             if let Some(snapshot) = kept {
                 return Err(StoreError::Refused(format!(
-                    "snapshot {name}@{snapshot} is held or needed by a mirror; release it first"
+                    "snapshot {}@{snapshot} is held or needed by a mirror; release it first",
+                    state.full_name(name)
                 )));
             }
             Ok((Change::DeleteVolume(DeleteVolume { volume: volume.id }), ()))
@@ -388,7 +397,8 @@ impl Pool {
             let snapshot = version.snapshot.clone().unwrap_or_default();
             if snapshot.held || !snapshot.pins.is_empty() {
                 return Err(StoreError::Refused(format!(
-                    "snapshot {volume}@{} is {}; it cannot be deleted",
+                    "snapshot {}@{} is {}; it cannot be deleted",
+                    state.full_name(volume),
                     snapshot.name,
                     if snapshot.held { "held (unhold it first)" } else { "the base of a mirror" }
                 )));
@@ -413,6 +423,7 @@ impl Pool {
             let old_name = snapshot.name.clone();
             edit(&mut snapshot);
             if snapshot.name != old_name && find_snapshot(state, volume, &snapshot.name).is_ok() {
+                let volume = state.full_name(volume);
                 return Err(StoreError::Exists(format!("snapshot {volume}@{}", snapshot.name)));
             }
             Ok((Change::DescribeSnapshot(DescribeSnapshot { version: id, snapshot: Some(snapshot) }), ()))
@@ -462,7 +473,8 @@ impl Pool {
             let users = state.versions.versions.get(&found.head).map_or(0, |h| h.users);
             if becomes_read_only && users > 0 {
                 return Err(StoreError::Refused(format!(
-                    "{volume} is open; disconnect its clients before it becomes a replica"
+                    "{} is open; disconnect its clients before it becomes a replica",
+                    state.full_name(volume)
                 )));
             }
             let replica = replica.map(|r| r.encode(published_by(found, &r.peer)));
@@ -479,7 +491,10 @@ impl Pool {
         let ended = self.change(|state| {
             let found = find_volume(state, volume)?;
             if !found.replica.as_ref().is_some_and(is_it) {
-                return Err(StoreError::NotFound(format!("relationship {relationship} of {volume}")));
+                return Err(StoreError::NotFound(format!(
+                    "relationship {relationship} of {}",
+                    state.full_name(volume)
+                )));
             }
             Ok((Change::SetReplica(SetReplica { volume: found.id, replica: None }), ()))
         });
@@ -531,11 +546,12 @@ impl Pool {
 }
 
 /// A replica that is not broken off changes by commits only.
-pub(crate) fn refuse_replica(volume: &Volume, what: &str) -> Result<()> {
+pub(crate) fn refuse_replica(state: &State, volume: &Volume, what: &str) -> Result<()> {
     match &volume.replica {
         Some(replica) if !replica.broken_off => Err(StoreError::Refused(format!(
             "{} is a replica of {} and cannot be {what}. To make it writable: farside mirror break",
-            volume.name, replica.source
+            state.full_name(&volume.name),
+            replica.source
         ))),
         _ => Ok(()),
     }

@@ -300,6 +300,7 @@ fn schedules_of_requests() {
             schedule: Some("*/15 * * * *".into()),
             time_zone: Some("Europe/Berlin".into()),
             no_reverse: false,
+            copy_of_own: false,
             rpo_seconds: None,
             retention: None,
             group: None,

@@ -43,6 +43,9 @@ pub enum Mirror {
         /// Succeed if the mirror is there and is as asked for; what you do not name is not compared
         #[arg(long)]
         if_absent: bool,
+        /// Do not ask, also where the peer's volume is a replica of one here: then this is a copy of a copy, beside its original
+        #[arg(long, short = 'y')]
+        yes: bool,
     },
     /// Make the mirrors of a snapmirror.conf: schedules, throttles, windows, several paths
     #[command(
@@ -255,7 +258,9 @@ pub enum Mirror {
     /// Say in one line whether replicas are near enough; the exit status is 1 if one is not
     #[command(
         after_help = "Without --max-lag a replica may be as late as its objective, else three of its intervals (5m at least), else 26h. What is \
-                      broken off, quiesced or was never copied is late.\n\nExamples:\n  farside mirror check\n  \
+                      broken off, quiesced or was never copied is late.\n\nExit status: 0 all are near enough, 1 one is late or otherwise \
+                      not as it should be, 3 a name is in no mirror. Where nothing could be told: 4 the daemon refuses the token, or \
+                      who asks, 5 it cannot be reached or fails.\n\nExamples:\n  farside mirror check\n  \
                       farside mirror check --max-lag 30m q/db\n  */5 * * * * farside mirror check >/dev/null    # cron mails what is wrong"
     )]
     Check {

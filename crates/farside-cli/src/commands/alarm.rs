@@ -27,7 +27,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
             if !failed.is_empty() {
                 let message = format!("the test alarm did not arrive by {}", failed.join(" and "));
                 let error = ErrorBody::new(ErrorCode::Failed, message);
-                return Err(Failed { error, is_printed: true });
+                return Err(Failed { error, is_printed: true, exit_code: None });
             }
         }
     }

@@ -16,6 +16,8 @@ use crate::quantities::size;
 
 /// Findings that are shown; more are counted.
 const FINDINGS_MAX: usize = 1000;
+/// The daemon's state, in its data directory; none where that is in PostgreSQL.
+const STATE_FILE: &str = "farside.db";
 /// How long a pool is waited for that somebody else has open.
 const LOCKED_PATIENCE: Duration = Duration::from_secs(2);
 const LOCKED_AGAIN: Duration = Duration::from_millis(100);
@@ -54,7 +56,7 @@ pub(super) async fn run(context: &Context, pool: &str, quick: bool) -> Result<()
     let document = document(&path, report.map_err(|error| unchecked(&error))?);
     context.show(&document, |document| describe(document, quick));
     match document.error {
-        Some(error) => Err(Failed { error, is_printed: true }),
+        Some(error) => Err(Failed { error, is_printed: true, exit_code: None }),
         None => Ok(()),
     }
 }
@@ -92,18 +94,29 @@ async fn locate(context: &Context, pool: &str) -> Result<PathBuf, ErrorBody> {
                 .hint("give the pool's file or device, or its name; farside pool list shows both")
         }
         // The check is for days without a daemon: what is missing is the file.
-        ErrorCode::DaemonUnreachable => unfound(pool, &error.message),
+        ErrorCode::DaemonUnreachable => {
+            let socket = context.client.control_socket();
+            let state = socket.and_then(Path::parent).map(|directory| directory.join(STATE_FILE));
+            unfound(pool, &error.message, state.filter(|state| state.exists()).as_deref())
+        }
         _ => error,
     })
 }
 
 /// That what was given is no file, and that nobody answers who could know it as a pool.
-fn unfound(pool: &str, unreachable: &str) -> ErrorBody {
+/// `state`: the daemon's state database, which has the paths.
+fn unfound(pool: &str, unreachable: &str, state: Option<&Path>) -> ErrorBody {
     let message = format!(
         "{pool} is not a file here, and no daemon answers to say whether a pool is called so: {unreachable}"
     );
-    ErrorBody::new(ErrorCode::NotFound, message)
-        .hint("give the path of the pool's file or device, as it was given to farside pool create: only the daemon knows pools by name")
+    let told_by = match state {
+        Some(state) => format!("sqlite3 -readonly {} 'SELECT name, path FROM pools'", state.display()),
+        None => "journalctl -u farsided | grep 'pool opened'".to_owned(),
+    };
+    ErrorBody::new(ErrorCode::NotFound, message).hint(format!(
+        "farside pool check PATH, with the pool's file or device as it was given to farside pool create, needs no daemon. Only the daemon \
+         knows pools by name; the path is in what it keeps: {told_by}"
+    ))
 }
 
 /// That the daemon itself has it open, with what can be done instead; none if none of its pools is in this file.

@@ -33,10 +33,12 @@ pub struct Failed {
     pub error: ErrorBody,
     /// With `--json`: the document that was printed tells it already.
     pub is_printed: bool,
+    /// The exit code, where the kind of the error would tell less.
+    pub exit_code: Option<u8>,
 }
 
 impl From<ErrorBody> for Failed {
     fn from(error: ErrorBody) -> Self {
-        Failed { error, is_printed: false }
+        Failed { error, is_printed: false, exit_code: None }
     }
 }

@@ -66,7 +66,11 @@ async fn ended(context: &Context, name: &VolumeName, begun: Dedup, no_wait: bool
     match &shown.why {
         Some(why) if !no_wait => {
             let said = format!("deduplication of {} does not go on: {why}", shown.volume);
-            Err(Failed { error: ErrorBody::new(ErrorCode::Failed, said), is_printed: context.json })
+            Err(Failed {
+                error: ErrorBody::new(ErrorCode::Failed, said),
+                is_printed: context.json,
+                exit_code: None,
+            })
         }
         _ => Ok(()),
     }

@@ -17,7 +17,8 @@ use farside_api::split::{splits, with_splits};
 use farside_api::{
     BreakMirror, CreateMirror, ErrorBody, ErrorCode, LogLine, Mirror, MirrorDestination, MirrorState,
     Operation, OperationKind, OperationState, Peer, PeerState, PeerStatus, RequestedBy, ResyncMirror, Role,
-    SetMirror, SourceHeard, StartTransfer, Timestamp, TransferKind, TransferRecord, TransferResult, awake,
+    SetMirror, SiteStatus, SourceHeard, StartTransfer, Timestamp, TransferKind, TransferRecord,
+    TransferResult, awake,
 };
 use reqwest::Method;
 
@@ -30,14 +31,14 @@ use super::present;
 use crate::arguments::destructive::Destructive;
 use crate::arguments::mirror::{Every, Mirror as Verb, TransferArguments};
 use crate::arguments::names::VolumeName;
-use crate::confirm::{DestructiveRequest, Impact, carry_out, carry_out_if_lost};
+use crate::confirm::{DestructiveRequest, Impact, ask, carry_out, carry_out_if_lost, is_interactive};
 use crate::output::{self, Column, details, or_dash, print, table};
 use crate::progress;
 use crate::quantities::{duration, size, time};
 
 pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
     match verb {
-        Verb::Create { source, destination, every, timetable, policy, link, no_reverse, if_absent } => {
+        Verb::Create { source, destination, every, timetable, policy, link, no_reverse, if_absent, yes } => {
             let of = destination.to_string();
             let there =
                 present::is_there::<Vec<Mirror>>(&context, if_absent, &["mirrors"], &[("volume", &of)])
@@ -48,6 +49,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
                 destination: destination.to_string(),
                 every_seconds: every.map(Every::seconds),
                 no_reverse,
+                copy_of_own: yes,
                 schedule: timetable.schedule,
                 time_zone: timetable.time_zone,
                 rpo_seconds: policy.rpo.map(|rpo| rpo.as_secs_f64()),
@@ -55,18 +57,30 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
                 group: policy.group.filter(|group| group != "none"),
                 link: link.request(),
             };
-            let mirror = create(&context, &source.peer, &request).await?;
+            let mirror = match create(&context, &source.peer, &request).await {
+                Err(error) if error.code == ErrorCode::Unconfirmed && is_interactive() => {
+                    if !ask(&format!("{}\n{}\n", error.message, error.hint.unwrap_or_default())) {
+                        return Err(ErrorBody::new(ErrorCode::Failed, "cancelled; nothing was made").into());
+                    }
+                    create(&context, &source.peer, &CreateMirror { copy_of_own: true, ..request }).await?
+                }
+                made => made?,
+            };
             if let Some(taken) = mirror.taken_over.filter(|_| !context.json) {
-                print(&answers::taken_over(&mirror, taken, no_reverse));
+                print(&answers::taken_over(&mirror, &own_name(&context).await, taken, no_reverse));
                 return Ok(());
             }
+            let here = match mirror.way_back == Some(false) && !context.json {
+                true => own_name(&context).await,
+                false => String::new(),
+            };
             present::show(&context, there, &mirror, &format!("the mirror of {of}"), |m| {
                 let updates = m.schedule.as_ref().map(|s| format!(", updated {s}"));
                 let updates = updates.unwrap_or_else(|| ", updated only when you ask".into());
                 let next = answers::next(m);
                 let (resized, first_copy) = (answers::resized(m), answers::first_copy(m));
                 let chained = answers::chained_group(m);
-                let back = answers::no_way_back(m, no_reverse);
+                let back = answers::no_way_back(m, &here, no_reverse);
                 format!(
                     "{} mirrors {}{updates}\n{resized}{first_copy}{chained}{back}{next}",
                     m.name, m.source
@@ -285,24 +299,28 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
             });
         }
         Verb::Check { volumes, max_lag } => {
-            let (mirrors, peers) =
-                tokio::try_join!(context.client.get(&["mirrors"]), context.client.get(&["peers"]))?;
-            let (mirrors, peers): (Vec<Mirror>, Vec<Peer>) = (mirrors, peers);
+            let found = tokio::try_join!(context.client.get(&["mirrors"]), context.client.get(&["peers"]));
+            let (mirrors, peers): (Vec<Mirror>, Vec<Peer>) =
+                found.map_err(|error| check::untold(error, context.json))?;
+            // Since when it could have heard of its peers. An older daemon does not say.
+            let site: Option<SiteStatus> = context.client.get(&["site", "status"]).await.ok();
+            let started_at = site.and_then(|site| site.started_at);
             let asked: Vec<String> = volumes.iter().map(ToString::to_string).collect();
             let most = max_lag.map(|most| most.as_secs_f64());
-            match check::judged(&mirrors, &check::silent(&peers, most, Timestamp::now()), &asked, most) {
+            let silent = check::silent(&peers, most, started_at, Timestamp::now());
+            match check::judged(&mirrors, &silent, &asked, most) {
                 Ok(found) => {
-                    let document = serde_json::json!({ "message": found, "problems": [] });
+                    let document = serde_json::json!({ "checked": true, "message": found, "problems": [] });
                     context.show(&document, |_| format!("{found}\n"));
                 }
                 Err(wrong) => {
                     if context.json {
                         let document = serde_json::json!({
-                            "message": wrong.error.message, "problems": wrong.problems, "error": wrong.error
+                            "checked": true, "message": wrong.error.message, "problems": wrong.problems, "error": wrong.error
                         });
                         output::json(&document);
                     }
-                    return Err(Failed { error: wrong.error, is_printed: true });
+                    return Err(Failed { error: wrong.error, is_printed: true, exit_code: None });
                 }
             }
         }
@@ -474,6 +492,12 @@ async fn create(context: &Context, peer: &str, request: &CreateMirror) -> Result
     }
 }
 
+/// This site's name, as peers call it unless they have given it another. It is for advice: what cannot be asked is a word to fill in.
+async fn own_name(context: &Context) -> String {
+    let site: Result<SiteStatus, _> = context.client.get(&["site", "status"]).await;
+    site.map_or_else(|_| "SITE".into(), |site| site.name)
+}
+
 /// Where what `verb` lists is kept, of volumes that are only sources here; none if a replica is here.
 async fn elsewhere(context: &Context, volume: Option<&str>, verb: &str) -> Option<String> {
     let query: Vec<_> = volume.iter().map(|volume| ("volume", *volume)).collect();
@@ -579,6 +603,8 @@ async fn advise(context: &Context, volume: &VolumeName) {
     }
 }
 
+/// Characters of a reason that stand in the table. The rest is below it.
+const WHY_MAX: usize = 100;
 /// Where the group stands in a row, where there are any.
 const GROUP_COLUMN: usize = 3;
 
@@ -606,7 +632,7 @@ fn listing(mirrors: &[Mirror]) -> String {
             lag(m),
             or_dash(m.current_snapshot.clone(), |s| s),
             or_dash(m.schedule.clone(), |s| s),
-            m.why.clone().unwrap_or_default(),
+            output::beginning(m.why.as_deref().unwrap_or_default(), WHY_MAX),
         ];
         if has_groups {
             row.insert(GROUP_COLUMN, or_dash(m.group.clone(), |group| group));
@@ -614,6 +640,26 @@ fn listing(mirrors: &[Mirror]) -> String {
         row
     });
     table(&columns, rows.collect(), "no mirrors; make one with farside mirror create")
+        + &whole_reasons(mirrors)
+}
+
+/// What the table has only the beginning of: whole, so that the commands in it can be pasted. What is said of several is said once.
+fn whole_reasons(mirrors: &[Mirror]) -> String {
+    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+    for mirror in mirrors {
+        let Some(why) =
+            mirror.why.as_deref().filter(|why| output::beginning(why, WHY_MAX) != output::one_line(why))
+        else {
+            continue;
+        };
+        match reasons.iter_mut().find(|(said, _)| *said == why) {
+            Some((_, names)) => names.push(&mirror.name),
+            None => reasons.push((why, vec![&mirror.name])),
+        }
+    }
+    let line =
+        |(why, names): &(&str, Vec<&str>)| format!("\n{}: {}\n", names.join(", "), output::one_line(why));
+    reasons.iter().map(line).collect()
 }
 
 /// An objective, and what will come of it.
@@ -752,6 +798,19 @@ mod tests {
     }
 
     #[test]
+    fn a_long_reason_begins_in_the_table_and_stands_whole_below_it() {
+        let why = "the source does not allow the asking site to read p/v, or has no volume of that name. No replica was changed. At the \
+                   source: farside peer allow south p/v --reverse";
+        let with = |name: &str, why: &str| mirror("destination", json!({ "name": name, "why": why }));
+        let text = listing(&[with("q/v", why), with("q/w", why), with("q/x", "short")]);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[1].ends_with("or has no volume of that name. …"), "{text}");
+        assert!(lines[3].ends_with("short"), "{text}");
+        assert!(text.ends_with(&format!("\n\nq/v, q/w: {why}\n")), "{text}");
+        assert!(!listing(&[with("q/x", "short")]).contains("q/x: "));
+    }
+
+    #[test]
     fn who_asks_a_source_for_the_history_hears_where_it_is() {
         let source = mirror("source", json!({ "name": "p/v" }));
         let said = kept_elsewhere(std::slice::from_ref(&source), "history").unwrap();
@@ -777,12 +836,16 @@ mod tests {
         let bare = answers::next(&mirror("destination", json!({})));
         assert!(bare.contains("next: farside mirror set q/v --every TIME"), "{bare}");
         let set = mirror("destination", json!({ "schedule": "every 10s" }));
-        let given = answers::taken_over(&set, TakenOver { reverse: true }, false);
+        let given = answers::taken_over(&set, "south", TakenOver { reverse: true }, false);
         assert!(given.contains("updated every 10s; its source's site may mirror it back"), "{given}");
         assert!(given.ends_with("farside mirror update q/v brings that now\n"), "{given}");
-        let withheld = answers::taken_over(&set, TakenOver { reverse: false }, false);
-        assert!(withheld.contains("farside peer allow north q/v --reverse"), "{withheld}");
-        assert!(!answers::taken_over(&set, TakenOver { reverse: false }, true).contains("mirror it back"));
+        let withheld = answers::taken_over(&set, "south", TakenOver { reverse: false }, false);
+        assert!(withheld.contains("    farside peer allow north q/v --reverse\n"), "{withheld}");
+        assert!(withheld.contains("    farside peer allow south p/v --reverse\n"), "{withheld}");
+        assert!(
+            !answers::taken_over(&set, "south", TakenOver { reverse: false }, true)
+                .contains("mirror it back")
+        );
     }
 
     #[test]
@@ -807,12 +870,17 @@ mod tests {
     #[test]
     fn a_new_mirror_without_a_way_back_says_so() {
         let said = |way_back, unwanted| {
-            answers::no_way_back(&mirror("destination", json!({ "way_back": way_back })), unwanted)
+            answers::no_way_back(&mirror("destination", json!({ "way_back": way_back })), "south", unwanted)
         };
         let none = said(json!(false), false);
         assert!(
-            none.starts_with("no way back yet") && none.contains("peer allow north q/v --reverse"),
+            none.starts_with("no way back yet")
+                && none.contains("    farside peer allow north q/v --reverse\n"),
             "{none}"
+        );
+        assert!(
+            none.contains("    farside peer allow south p/v --reverse\n"),
+            "whole, as it is typed: {none}"
         );
         assert_eq!(said(json!(true), false), "");
         assert_eq!(said(json!(null), false), "", "an older daemon does not say");

@@ -69,7 +69,7 @@ pub(super) async fn run(context: &Context, name: Option<&str>, wanted: Wanted) -
     if let Wanted::Start { waits: true, .. } = wanted {
         let ill = found.iter().filter_map(|(_, scrub)| scrub.as_ref()).find_map(failure);
         if let Some(error) = ill {
-            return Err(Failed { error, is_printed: context.json });
+            return Err(Failed { error, is_printed: context.json, exit_code: None });
         }
     }
     Ok(())

@@ -1,8 +1,8 @@
 //! `farside volume`.
 
 use farside_api::{
-    Autogrow, CreateVolume, ErrorBody, ErrorCode, Pool, PoolState, Rename, ResizeVolume, SetVolume, Volume,
-    VolumeHost,
+    Autogrow, CreateVolume, ErrorBody, ErrorCode, Pool, PoolEngine, PoolState, Rename, ResizeVolume,
+    SetVolume, Volume, VolumeHost,
 };
 use reqwest::Method;
 
@@ -26,8 +26,13 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
             let limits = set(&limits);
             let request = CreateVolume { name: name.to_string(), size_bytes: size, limits, if_absent };
             let volume: Volume = context.client.post(&["volumes"], &request).await?;
+            let note = match there {
+                Some(true) => String::new(),
+                _ => beyond_pool(&context, &name, &volume).await,
+            };
+            context.aside(&note);
             present::show(&context, there, &volume, &format!("volume {name}"), |v| {
-                format!("volume {} created\n", v.name)
+                format!("volume {} created\n{note}", v.name)
             });
         }
         Verb::List { pool } => {
@@ -134,9 +139,48 @@ async fn resize(
     let grows = size_bytes >= now.size_bytes;
     let flags = Destructive { yes: destructive.yes || (grows && !destructive.plan), ..destructive };
     if let Some(volume) = carry_out::<Volume>(&context.client, request, flags, context.json).await? {
-        context.show(&volume, |v| format!("volume {} has {} now\n", v.name, size(v.size_bytes)));
+        let note = if grows { beyond_pool(context, &name, &volume).await } else { String::new() };
+        context.aside(&note);
+        context.show(&volume, |v| format!("volume {} has {} now\n{note}", v.name, size(v.size_bytes)));
     }
     Ok(())
+}
+
+/// What is to be said of a volume that was just given a size, where its pool has less. It is for people: what cannot be asked is
+/// nothing.
+async fn beyond_pool(context: &Context, name: &VolumeName, volume: &Volume) -> String {
+    let pool: Result<Pool, _> = context.client.get(&["pools", &name.pool]).await;
+    pool.ok().and_then(|pool| larger_than(&pool, volume)).unwrap_or_default()
+}
+
+/// That hosts cannot fill a volume as its pool is now. Thin volumes may be promised more than there is, so it is no error.
+fn larger_than(pool: &Pool, volume: &Volume) -> Option<String> {
+    let of = &pool.name;
+    let grow = match pool.engine {
+        PoolEngine::Embedded => format!("farside pool grow {of} makes the pool larger"),
+        PoolEngine::Rbd => "the cluster needs more room then".to_owned(),
+    };
+    let asked = size(volume.size_bytes);
+    let has = pool.size_bytes?;
+    if volume.size_bytes > has {
+        let has = size(has);
+        return Some(format!(
+            "note: {} is larger ({asked}) than its whole pool {of} ({has}). It takes room only as hosts write, and they are told that \
+             there is no space once the pool is full; {grow}\n",
+            volume.name
+        ));
+    }
+    let room = pool.room_bytes?;
+    let unwritten = volume.size_bytes.saturating_sub(volume.referenced_bytes.unwrap_or(0));
+    (unwritten > room).then(|| {
+        format!(
+            "note: pool {of} has room for {} now, less than hosts may still write to {} ({}). They are told that there is no space once \
+             the pool is full; {grow}\n",
+            size(room),
+            volume.name,
+            size(unwritten)
+        )
+    })
 }
 
 /// As the daemon does, which says more of what is too large.
@@ -264,4 +308,45 @@ fn status(volume: &Volume) -> String {
     ]);
     let pool = volume.name.split_once('/').map_or("", |(pool, _)| pool);
     text + &quarantine::lines(pool, volume.quarantined.as_deref())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_volume_that_its_pool_cannot_hold_is_said_to_be_one() {
+        let pool = |size_bytes: u64, room_bytes: u64| -> Pool {
+            let document = json!({
+                "name": "tank", "uuid": null, "path": "/srv/tank.pool", "state": "open", "error": null, "size_bytes": size_bytes,
+                "used_bytes": 0, "free_bytes": room_bytes, "room_bytes": room_bytes, "volumes": 1
+            });
+            serde_json::from_value(document).expect("a pool")
+        };
+        let volume = |size_bytes: u64, referenced_bytes: u64| -> Volume {
+            let document = json!({
+                "name": "tank/big", "uuid": uuid::Uuid::nil(), "size_bytes": size_bytes, "referenced_bytes": referenced_bytes,
+                "snapshots": 0, "replica": false, "writable": true, "writers": 0, "readers": 0, "side_branches": 0
+            });
+            serde_json::from_value(document).expect("a volume")
+        };
+        const GIB: u64 = 1 << 30;
+        let said = |pool, volume| larger_than(&pool, &volume).unwrap_or_default();
+        let whole = said(pool(100 * GIB, 90 * GIB), volume(10_240 * GIB, 0));
+        assert!(
+            whole.contains("tank/big is larger (10.0 TiB) than its whole pool tank (100.0 GiB)"),
+            "{whole}"
+        );
+        assert!(whole.contains("farside pool grow tank"), "{whole}");
+        let left = said(pool(100 * GIB, 40 * GIB), volume(60 * GIB, 0));
+        assert!(left.contains("has room for 40.0 GiB now"), "{left}");
+        assert_eq!(
+            said(pool(100 * GIB, 40 * GIB), volume(60 * GIB, 30 * GIB)),
+            "",
+            "what is written has its room"
+        );
+        assert_eq!(said(pool(100 * GIB, 90 * GIB), volume(60 * GIB, 0)), "");
+    }
 }

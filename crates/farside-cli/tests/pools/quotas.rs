@@ -70,7 +70,7 @@ fn a_volume_comes_near_its_quota_and_is_told_of() {
     v.write(19 * MIB, &megabyte(19)).and_then(|()| v.flush()).unwrap();
     let refused = v.write(20 * MIB, &megabyte(20)).unwrap_err();
     assert!(refused.to_string().contains("28"), "ENOSPC: {refused}");
-    site.has_logged("the quota of v is reached");
+    site.has_logged("the quota of p/v is reached");
     // What no snapshot has is overwritten for ever; other volumes notice nothing.
     for stamp in 1..4 {
         fill(&mut v, 0..20, stamp * 1000);

@@ -56,6 +56,20 @@ fn without_a_daemon_it_is_5() {
         assert_eq!(output.status.code(), Some(3), "{wrong}: {}", text(&output.stderr));
         assert!(text(&output.stderr).contains(wrong), "{}", text(&output.stderr));
     }
+    // A pool's name is known to the daemon alone: where that keeps the path is said.
+    let said = text(&alone(&["--data-dir", dir, "pool", "check", "tank"]).stderr);
+    assert!(said.contains("farside pool check PATH") && said.contains("grep 'pool opened'"), "{said}");
+    std::fs::write(directory.path().join("farside.db"), "").unwrap();
+    let said = text(&alone(&["--data-dir", dir, "pool", "check", "tank"]).stderr);
+    assert!(
+        said.contains(&format!("sqlite3 -readonly {dir}/farside.db 'SELECT name, path FROM pools'")),
+        "{said}"
+    );
+    // Whoever watches can tell a replica that is late (1) from one of which nothing is known.
+    let output = alone(&["--data-dir", dir, "mirror", "check", "--json"]);
+    assert_eq!(output.status.code(), Some(5));
+    assert_eq!((&document(&output)["checked"], &document(&output)["problems"]), (&json!(false), &json!([])));
+    assert_eq!(document(&output)["error"]["code"], "daemon-unreachable");
     // FARSIDE_SOCKET counts, and arguments count more.
     let output = Command::new(FARSIDE)
         .args(["pool", "list"])
@@ -159,8 +173,16 @@ fn a_pool_its_volumes_and_its_snapshots() {
         (&made["name"], &made["size_bytes"], &made["replica"]),
         (&json!("p/v"), &json!(10 << 20), &json!(false))
     );
-    site.fails(4, "volume create p/v --size 10M");
+    assert!(site.fails(4, "volume create p/v --size 10M").contains("volume p/v already exists"));
     site.fails(3, "volume status p/w");
+    // More than there is may be promised, and is said to be more.
+    let said = site.ok("volume create p/big --size 10T");
+    assert!(said.contains("larger (10.0 TiB) than its whole pool p"), "{said}");
+    let said = text(&site.farside("volume resize p/big --size 11T --json").stderr);
+    assert!(said.contains("larger (11.0 TiB) than its whole pool p"), "{said}");
+    site.ok("volume delete p/big --yes");
+    assert!(!site.ok("volume create p/small --size 4K").contains("note"));
+    site.ok("volume delete p/small --yes");
     assert_eq!(site.json("volume resize p/v --size 20M")["size_bytes"], 20 << 20);
     site.fails(2, "volume resize p/v --size 10M");
     assert!(site.ok("volume resize p/v --size 10M --plan").contains("lost:"));
@@ -177,6 +199,9 @@ fn a_pool_its_volumes_and_its_snapshots() {
     assert_eq!(site.json("volume resize p/v --size 10M --yes")["size_bytes"], 10 << 20);
     assert_eq!(site.json("volume rename p/v p/w")["name"], "p/w");
     site.fails(2, "volume rename p/w q/w");
+    site.ok("volume create p/x --size 4K");
+    assert!(site.fails(4, "volume rename p/x p/w").contains("volume p/w already exists"));
+    site.ok("volume delete p/x --yes");
     site.ok("volume rename p/w p/v");
     site.ok("volume create p/log --size 1M");
 
@@ -197,7 +222,7 @@ fn a_pool_its_volumes_and_its_snapshots() {
     );
     site.fails(3, "snapshot diff p/v@one p/v@three");
     site.fails(2, "snapshot diff p/v@one p/log@one");
-    site.fails(4, "snapshot create p/v@one");
+    assert!(site.fails(4, "snapshot create p/v@one").contains("snapshot p/v@one already exists"));
     site.fails(2, "snapshot create p/v@x p/v@y");
     let listed = site.json("snapshot list p/v");
     let first = listed[0].as_object().unwrap();

@@ -450,4 +450,12 @@ fn a_first_copy_that_was_given_up_overtakes_nobody() {
     let said = text(&pair.a.farside("mirror create b:q/empty p/empty").stderr);
     assert!(said.contains("circle without an original") && said.contains("b:q/empty"), "{said}");
     assert!(!pair.a.nbd("p/empty").read_only);
+    // Typed at the wrong site it would make a copy of that copy, beside the original.
+    let said = pair.a.fails(2, "mirror create b:q/empty p/other");
+    assert!(
+        said.contains("b:q/empty is itself a replica of p/empty here") && said.contains("--yes"),
+        "{said}"
+    );
+    pair.a.fails(3, "volume status p/other");
+    pair.a.ok("mirror create b:q/empty p/other --yes");
 }

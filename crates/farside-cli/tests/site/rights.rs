@@ -53,6 +53,22 @@ fn a_name_that_is_used_again_gives_nobody_the_next_volume() {
 }
 
 #[test]
+fn a_right_on_what_is_not_there_is_given_and_said_to_wait() {
+    let pair = Pair::start();
+    let said = pair.a.ok("peer allow b p/later");
+    assert!(said.contains("there is no volume p/later yet"), "{said}");
+    // A pool may be imported later; whoever has mistyped it is told which there are, and how to take the right back.
+    let said = pair.a.ok("peer allow b tnk/mail");
+    assert!(said.contains("there is no pool tnk here (this site has p)"), "{said}");
+    assert!(said.contains("farside peer deny b tnk/mail"), "{said}");
+    let notes = pair.a.json("peer allow b tnk/mail")["notes"].to_string();
+    assert!(notes.contains("there is no pool tnk here"), "{notes}");
+    assert_eq!(rights_of_b(&pair.a), ["p/later", "tnk/mail"]);
+    pair.a.ok("peer deny b tnk/mail");
+    assert_eq!(rights_of_b(&pair.a), ["p/later"]);
+}
+
+#[test]
 fn any_name_of_a_peer_or_a_pool_can_be_shown_and_removed() {
     let root = tempfile::tempdir().unwrap();
     let (a, other) = (Site::start(root.path(), "a"), Site::start(root.path(), "invitations"));

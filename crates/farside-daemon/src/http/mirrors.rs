@@ -236,6 +236,7 @@ async fn create(State(site): Shared, Body(request): Body<CreateMirror>) -> Answe
         retention,
         group,
         allow_reverse: !request.no_reverse,
+        allow_copy_of_own: request.copy_of_own,
     };
     // One that is there has this size until its first copy.
     let (engine, of) = (site.pools.engine(), destination.clone());

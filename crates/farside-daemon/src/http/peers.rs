@@ -9,6 +9,7 @@ use farside_api::{
     PeerRights, PeerStatus, RekeyPeer, SetPeer,
 };
 
+use farside_engine::VolumeName;
 use farside_link::Direction;
 use farside_mirror::Relationship;
 use farside_peer::{PeerId, PeerRegistry};
@@ -29,6 +30,8 @@ use crate::volume_ids::{Called, VolumeIds};
 
 /// Volumes of one request.
 const VOLUMES_MAX: usize = 1024;
+/// Pools that a note names; of more the list tells.
+const POOLS_NAMED_MAX: usize = 5;
 
 pub(super) fn routes() -> Routes {
     OpenApiRouter::new()
@@ -304,19 +307,40 @@ async fn allow(
     let unseen = site.rights.allow(&site.state, volumes.iter().cloned().map(right).collect()).await?;
     let mut notes = site.mirrors.set_fences(peer.record.id, &volumes, request.fence).await?;
     notes.extend(unseen.iter().map(plans::right_unseen));
-    let is_nothing = |volume: &&String| {
-        volume.parse().is_ok_and(|name| matches!(site.pools.called(&name), Called::Nothing))
-    };
-    notes.extend(volumes.iter().filter(is_nothing).map(|volume| {
-        let there = volume.parse().ok().and_then(|name| site.mirrors.at_other_site(&name));
-        let there =
-            there.map(|there| format!(". {there}, and a right is given at the site that has the volume"));
-        format!(
-            "there is no volume {volume} yet: the right waits for the first one of that name{}",
-            there.unwrap_or_default()
-        )
-    }));
+    for volume in &volumes {
+        notes.extend(parse(volume).ok().and_then(|name| waiting(&site, &peer.record.name, &name)));
+    }
     Ok(Json(PeerStatus { notes, ..status_of(&site, &peer) }))
+}
+
+/// What is said of a right on a volume that is not there (yet): it may be given before on purpose, and the name may be mistyped. That
+/// the volume can never be is known of none: its pool may be imported later.
+fn waiting(site: &Site, peer: &str, volume: &VolumeName) -> Option<String> {
+    let there = site.mirrors.at_other_site(volume);
+    let there = there.map(|there| format!(". {there}, and a right is given at the site that has the volume"));
+    let there = there.unwrap_or_default();
+    match site.pools.called(volume) {
+        Called::Volume(_) => None,
+        Called::Nothing => Some(format!(
+            "there is no volume {volume} yet: the right waits for the first one of that name{there}"
+        )),
+        Called::Unknown if site.pools.knows(&volume.pool) => None,
+        Called::Unknown => Some(format!(
+            "there is no pool {} here ({}): the right waits for the first volume {volume} all the same{there}. If the name is mistyped: \
+             farside peer deny {peer} {volume}",
+            volume.pool,
+            pools_here(&site.pools.names())
+        )),
+    }
+}
+
+/// What somebody looks at who has mistyped a pool's name; in a site of many the list says it.
+fn pools_here(names: &[String]) -> String {
+    match names.len() {
+        0 => "this site has none yet".to_owned(),
+        1..=POOLS_NAMED_MAX => format!("this site has {}", names.join(", ")),
+        _ => "farside pool list shows those of this site".to_owned(),
+    }
 }
 
 /// Takes the right to mirror volumes from a peer.

@@ -15,6 +15,7 @@ use super::daemons;
 use super::error::Body;
 use super::handler::{Answer, Routes, Shared};
 use super::health;
+use crate::convert;
 use crate::data_dir::STATE_FILE;
 use crate::failure::Failure;
 use crate::site::Site;
@@ -142,6 +143,7 @@ pub(super) async fn status_of(site: &Site) -> SiteStatus {
             without_microseconds: held.without.as_micros() as u64,
             with_microseconds: held.with.as_micros() as u64,
         }),
+        started_at: Some(convert::time(site.started_at)),
         sent_bytes: peers.iter().map(|peer| peer.sent_bytes).sum(),
         received_bytes: peers.iter().map(|peer| peer.received_bytes).sum(),
         // A database that is away is among the reasons.

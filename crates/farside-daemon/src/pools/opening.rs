@@ -107,7 +107,7 @@ impl Pools {
                 let found =
                     device.and_then(|(device, id)| Ok((device, Some(pools.reserve(&of, &from, id)?))));
                 order.done(at);
-                let opened = found.and_then(|found| pools.open_identified(found, Manner::default()));
+                let opened = found.and_then(|found| pools.open_identified(&of, found, Manner::default()));
                 // Whoever waited is gone when the daemon stops.
                 let _ = answer.send(opened);
             };
@@ -140,7 +140,7 @@ impl Pools {
         let (device, id) = open_device(path)?;
         // A copy gets an identity of its own, that nobody else has.
         let reserved = if manner.as_copy { None } else { Some(self.reserve(name, path, id)?) };
-        self.open_identified((device, reserved), manner)
+        self.open_identified(name, (device, reserved), manner)
     }
 
     /// Two of one identity would be taken for each other by every mirror: the first counts.
@@ -166,12 +166,13 @@ impl Pools {
 
     fn open_identified(
         &self,
+        name: &str,
         (device, reserved): (Arc<FileDevice>, Option<Reserved>),
         manner: Manner,
     ) -> Result<Identified, ErrorBody> {
         let as_device = Arc::clone(&device) as Arc<dyn BlockDevice>;
-        let pool =
-            Pool::open(as_device, self.options_for(&device, manner)).map_err(Failure::into_error_body)?;
+        let pool = Pool::open(as_device, self.options_for(name, &device, manner))
+            .map_err(Failure::into_error_body)?;
         Ok(Identified { opened: Opened::new(pool, device), _reserved: reserved })
     }
 

@@ -89,6 +89,8 @@ pub struct NewMirror {
     pub group: Option<String>,
     /// Whether the source may have the right to the way back.
     pub allow_reverse: bool,
+    /// Whether the source may follow a volume of this very site: the replica is a copy of a copy beside its original then.
+    pub allow_copy_of_own: bool,
 }
 
 /// The destination side of this site: its mirrors, by replica.
@@ -223,7 +225,7 @@ impl Destination {
         uuid::Builder::from_random_bytes(self.parts.randomness.uuid_bytes()).into_uuid()
     }
 
-    /// [`make`](Destination::make) of a mirror that may take of the link what it can.
+    /// [`make`](Destination::make) of a mirror that may take of the link what it can, and of which nothing has to be confirmed.
     pub async fn create(
         &self,
         peer: PeerId,
@@ -234,8 +236,18 @@ impl Destination {
         allow_reverse: bool,
     ) -> Result<Mirror, MirrorError> {
         let (options, retention) = (MirrorOptions::default(), Retention::default());
-        let wanted =
-            NewMirror { peer, source, destination, schedule, options, retention, group: None, allow_reverse };
+        let (group, allow_copy_of_own) = (None, true);
+        let wanted = NewMirror {
+            peer,
+            source,
+            destination,
+            schedule,
+            options,
+            retention,
+            group,
+            allow_reverse,
+            allow_copy_of_own,
+        };
         self.make(wanted, link_wait).await.map(|made| made.mirror)
     }
 
@@ -246,8 +258,8 @@ impl Destination {
     /// this side after a failover.
     ///
     pub async fn make(&self, wanted: NewMirror, link_wait: Duration) -> Result<MadeMirror, MirrorError> {
-        let NewMirror { peer, source, destination, schedule, options, retention, group, allow_reverse } =
-            wanted;
+        let NewMirror { peer, source, destination, schedule, options, retention, group, .. } = wanted;
+        let NewMirror { allow_reverse, allow_copy_of_own, .. } = wanted;
         options.check()?;
         if let Some(found) = self.found_in_pool(peer, &source, &destination) {
             // What the pool knows of it goes on; what only the database knew is said again. The schedule last: without one the
@@ -280,8 +292,11 @@ impl Destination {
         let new_id = self.new_id();
         let (size_bytes, reverse, first_copy) =
             self.describe(new_id, peer, &source, &destination, link_wait).await?;
-        let source_follows =
-            self.check_circle(new_id, peer, &source, &destination, link_wait).await?.into_iter().next();
+        let follows = self.check_circle(new_id, peer, &source, &destination, link_wait).await?;
+        if !allow_copy_of_own {
+            self.check_not_of_own(peer, &source, &destination, &follows)?;
+        }
+        let source_follows = follows.into_iter().next();
         let (engine, clock) = (self.parts.engine.clone(), self.parts.clock.clone());
         let (of, to) = (source.clone(), destination.clone());
         let wanted = move |id| ReplicaRecord {
@@ -426,6 +441,28 @@ impl Destination {
              write anywhere. Nothing was made. If {destination} is the original, there is nothing to do here. If {source} shall \
              be it, at its site: farside mirror delete {source}, then this again",
             circle.join(", which follows ")
+        )))
+    }
+
+    /// Has somebody confirm a mirror of a volume that follows, directly or by others, a volume of this very site: nearly always a mirror
+    /// to the other site was meant, and is made there.
+    fn check_not_of_own(
+        &self,
+        peer: PeerId,
+        source: &VolumeName,
+        destination: &VolumeName,
+        follows: &[Place],
+    ) -> Result<(), MirrorError> {
+        let links = &*self.parts.links;
+        let own_id = links.own_id();
+        let Some(own) = follows.iter().find(|place| own_id.is_some_and(|id| id.0 == place.site)) else {
+            return Ok(());
+        };
+        let there = links.name_of(peer).unwrap_or_else(|| "the peer".to_owned());
+        Err(MirrorError::Unconfirmed(format!(
+            "{there}:{source} is itself a replica of {} here: {destination} would be a copy of that copy, beside its original, and every \
+             change would travel there and back. Nothing was made",
+            own.volume
         )))
     }
 

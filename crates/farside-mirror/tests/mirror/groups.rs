@@ -45,6 +45,7 @@ async fn grouped(seed: u64, link: LinkSettings, schedule: Schedule) -> (Sites, V
             retention: Retention::default(),
             group: Some("shop".into()),
             allow_reverse: true,
+            allow_copy_of_own: false,
         };
         mirrors.push(pair.b.destination.make(wanted, PATIENCE).await.unwrap().mirror);
     }

@@ -167,6 +167,7 @@ async fn a_group_without_one_moment_is_refused_and_says_why() {
             retention: Retention::default(),
             group: Some("shop".into()),
             allow_reverse: true,
+            allow_copy_of_own: false,
         };
         mirrors.push(pair.b.destination.make(wanted, PATIENCE).await.unwrap().mirror);
     }

@@ -39,7 +39,7 @@ pub(super) fn check_member(state: &State, uuid: Uuid) -> Result<Member> {
     let mut volumes = state.versions.volumes.values();
     let found = volumes.find(|volume| !volume.deleted && volume.uuid == uuid.as_bytes());
     let volume = found.ok_or_else(|| StoreError::NotFound(format!("volume {uuid}")))?;
-    crate::volumes::refuse_replica(volume, "deduplicated: its next update replaces what it holds")?;
+    crate::volumes::refuse_replica(state, volume, "deduplicated: its next update replaces what it holds")?;
     Ok(Member { volume: volume.id, head: volume.head })
 }
 

@@ -131,15 +131,21 @@ pub(super) fn broken_off(mirror: &Mirror, others_follow: bool) -> String {
 }
 
 /// That hosts of the source's site could not go back to it after a failover, as the rights are.
-pub(super) fn no_way_back(mirror: &Mirror, is_reverse_unwanted: bool) -> String {
+/// `here`: this site's name.
+pub(super) fn no_way_back(mirror: &Mirror, here: &str, is_reverse_unwanted: bool) -> String {
     let Mirror { name, source, .. } = mirror;
     let Some((peer, volume)) = source.split_once(':') else { return String::new() };
     if mirror.way_back != Some(false) || is_reverse_unwanted {
         return String::new();
     }
+    format!("no way back yet. For failback:\n{}", allow_both(here, peer, volume, name))
+}
+
+/// What gives both sites the way back, a line for each.
+fn allow_both(here: &str, peer: &str, source: &str, replica: &str) -> String {
     format!(
-        "no way back yet: for failback, at {peer}: farside peer allow of {volume} with --reverse, and here: farside peer allow {peer} {name} \
-         --reverse\n"
+        "  at {peer}, where this site may be called otherwise (farside peer list):\n    farside peer allow {here} {source} --reverse\n  \
+         here:\n    farside peer allow {peer} {replica} --reverse\n"
     )
 }
 
@@ -159,9 +165,9 @@ pub(super) fn next(mirror: &Mirror) -> String {
 }
 
 /// One that was found in its pool: what was asked for is set, whatever it was before.
-pub(super) fn taken_over(mirror: &Mirror, taken: TakenOver, is_reverse_unwanted: bool) -> String {
+pub(super) fn taken_over(mirror: &Mirror, here: &str, taken: TakenOver, is_reverse_unwanted: bool) -> String {
     let Mirror { name, source, .. } = mirror;
-    let peer = source.split(':').next().unwrap_or_default();
+    let (peer, volume) = source.split_once(':').unwrap_or_default();
     let updated = match &mirror.schedule {
         Some(schedule) => format!("updated {schedule}"),
         None => "updated only when you ask".to_owned(),
@@ -170,8 +176,8 @@ pub(super) fn taken_over(mirror: &Mirror, taken: TakenOver, is_reverse_unwanted:
         true => "; its source's site may mirror it back".to_owned(),
         false if is_reverse_unwanted => String::new(),
         false => format!(
-            "\nits source's site may not mirror it back, and has not allowed that itself: for the way back, farside peer allow {peer} \
-             {name} --reverse, and there farside peer allow of {source} with --reverse"
+            "\nits source's site may not mirror it back, and has not allowed that itself. For the way back:\n{}",
+            allow_both(here, peer, volume, name).trim_end()
         ),
     };
     format!(

@@ -1,4 +1,4 @@
-//! `farside mirror check`: whether replicas are as near as they should be, for cron and health checks. Pure.
+//! `farside mirror check`: whether replicas are as near as they should be, for cron and health checks.
 
 use std::collections::BTreeMap;
 
@@ -8,6 +8,8 @@ use farside_api::{
 };
 use serde::Serialize;
 
+use crate::commands::context::Failed;
+use crate::output;
 use crate::quantities::{duration, parse_duration};
 
 /// How late a replica may be by itself: so many of its intervals, and no less than the time below.
@@ -40,25 +42,53 @@ pub(super) struct Wrong {
 }
 
 /// The peers with which there has been no session for longer than a restart takes, or than a replica may be late, by name: for how long,
-/// and why.
-pub(super) fn silent(peers: &[Peer], most: Option<f64>, now: Timestamp) -> BTreeMap<String, String> {
+/// and why. A peer that was not heard since the daemon started is silent from then on.
+pub(super) fn silent(
+    peers: &[Peer],
+    most: Option<f64>,
+    started_at: Option<Timestamp>,
+    now: Timestamp,
+) -> BTreeMap<String, String> {
     let longest = most.unwrap_or_default().max(LATE_LEAST);
     let silent = |peer: &Peer| {
         if peer.state == PeerState::Connected {
             return None;
         }
         let because = peer.why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
-        // Not heard since this daemon started, which may be just now: how long that is, is not known here.
-        let heard = peer.last_heard_at?;
+        // For longer perhaps: what was before the daemon started is not known here.
+        let since_start =
+            if peer.last_heard_at.is_none() { " or longer, since this daemon started" } else { "" };
+        let heard = peer.last_heard_at.or(started_at)?;
         let seconds = now.duration_since(heard).as_secs_f64();
         (seconds > longest).then(|| {
+            let seconds = duration(seconds);
             (
                 peer.name.clone(),
-                format!("{} has not been heard of for {}{because}", peer.name, duration(seconds)),
+                format!("{} has not been heard of for {seconds}{since_start}{because}", peer.name),
             )
         })
     };
     peers.iter().filter_map(silent).collect()
+}
+
+/// Exit code: the daemon refuses whoever asks.
+const REFUSED: u8 = 4;
+/// Exit code: nobody answered who could tell.
+const NO_ANSWER: u8 = 5;
+
+/// That the daemon did not tell, so that nothing is known of any replica: with 1, whoever watches would take it for a late one.
+pub(super) fn untold(error: ErrorBody, json: bool) -> Failed {
+    let exit_code = match (error.code, error.code.exit_code()) {
+        (ErrorCode::Unauthenticated | ErrorCode::Forbidden, _) => REFUSED,
+        (_, 1) => NO_ANSWER,
+        (_, code) => code,
+    };
+    if json {
+        output::json(&serde_json::json!({
+            "checked": false, "message": error.message, "problems": [], "error": error
+        }));
+    }
+    Failed { error, is_printed: true, exit_code: Some(exit_code) }
 }
 
 /// What is wrong, or `Ok` with one line that says how late the latest is. Where all that is wrong is a name, that is another failure:
@@ -317,6 +347,19 @@ mod tests {
     }
 
     #[test]
+    fn what_cannot_be_asked_is_not_late() {
+        let code = |code| untold(ErrorBody::new(code, "no"), false).exit_code;
+        assert_eq!(code(ErrorCode::DaemonUnreachable), Some(5));
+        for refused in [ErrorCode::Unauthenticated, ErrorCode::Forbidden] {
+            assert_eq!(code(refused), Some(4));
+        }
+        for broken in [ErrorCode::Failed, ErrorCode::TooManyRequests, ErrorCode::PeerUnreachable] {
+            assert_eq!(code(broken), Some(5));
+        }
+        assert_eq!(code(ErrorCode::WrongUsage), Some(2));
+    }
+
+    #[test]
     fn near_ones_are_near_enough_and_late_ones_say_why() {
         let near = [mirror("q/a", json!({})), mirror("q/b", json!({ "lag_seconds": 40.0 }))];
         assert_eq!(check(&near).unwrap(), "2 replicas are near enough; the furthest behind is q/b, by 40 s");
@@ -448,7 +491,8 @@ mod tests {
             mirror("p/a", json!({ "role": "source", "destination": "south:q/a", "lag_seconds": lag }))
         };
         let now: Timestamp = "2026-11-28T12:00:00Z".parse().unwrap();
-        let peer = |state: &str, heard: &str| -> Peer {
+        let started = |at: &str| Some(at.parse::<Timestamp>().unwrap());
+        let peer = |state: &str, heard: Option<&str>| -> Peer {
             let document = json!({
                 "name": "south", "id": "00", "address": "south:7440", "state": state, "why": "cannot reach south:7440",
                 "last_heard_at": heard, "protocol": null, "rtt_seconds": null, "sent_bytes": 0, "received_bytes": 0
@@ -456,8 +500,8 @@ mod tests {
             serde_json::from_value(document).unwrap()
         };
         let of = |lag, state: &str, heard: &str| {
-            judged(&[source(lag)], &silent(&[peer(state, heard)], None, now), &[], None)
-                .map_err(|wrong| wrong.error.message)
+            let silent = silent(&[peer(state, Some(heard))], None, started("2026-11-28T10:00:00Z"), now);
+            judged(&[source(lag)], &silent, &[], None).map_err(|wrong| wrong.error.message)
         };
         let gone = of(3600.0, "disconnected", "2026-11-28T11:00:00Z").unwrap_err();
         assert_eq!(
@@ -469,6 +513,14 @@ mod tests {
             "a restart is no reason to wake anybody"
         );
         assert!(of(3600.0, "connected", "2026-11-28T11:00:00Z").is_ok());
+        // Who was away before the daemon started is silent for as long as it runs, at least.
+        let away = |started_at| silent(&[peer("disconnected", None)], None, started_at, now);
+        assert_eq!(
+            away(started("2026-11-28T10:00:00Z"))["south"],
+            "south has not been heard of for 2h00m or longer, since this daemon started: cannot reach south:7440"
+        );
+        assert!(away(started("2026-11-28T11:58:00Z")).is_empty(), "a restart is no reason to wake anybody");
+        assert!(away(None).is_empty(), "an older daemon does not say when it started");
         // By a timetable that this site does not know it may be a week.
         assert!(of(30.0 * 3600.0, "connected", "2026-11-28T12:00:00Z").is_ok());
     }

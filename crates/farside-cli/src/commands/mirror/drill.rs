@@ -68,7 +68,7 @@ pub(super) async fn run(
     context.show(&drill, |drill| tried(drill, &end, ran, recovered));
     match failure(how_it_failed(result, status, arguments.timeout), &end, &drill.name) {
         None => Ok(()),
-        Some(error) => Err(Failed { error, is_printed: context.json }),
+        Some(error) => Err(Failed { error, is_printed: context.json, exit_code: None }),
     }
 }
 

@@ -365,6 +365,7 @@ fn line(
         destination: format!("{}/{to}", import.pool),
         every_seconds: None,
         no_reverse: false,
+        copy_of_own: false,
         schedule,
         time_zone: import.time_zone.clone(),
         rpo_seconds: None,

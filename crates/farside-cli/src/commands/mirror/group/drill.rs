@@ -87,7 +87,7 @@ pub(crate) async fn run(context: &Context, arguments: DrillArguments) -> Result<
         }
     }) {
         None => Ok(()),
-        Some(error) => Err(Failed { error, is_printed: context.json }),
+        Some(error) => Err(Failed { error, is_printed: context.json, exit_code: None }),
     }
 }
 
