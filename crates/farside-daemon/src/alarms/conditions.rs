@@ -802,7 +802,7 @@ fn of_pool(name: &str, pool: &PoolKnown, found: &mut Found) {
                 "pool {name} is an older copy of itself, or has lost its newest changes: at {had_more_at:.0} it had more than it shows \
                  now. What hosts wrote in between is not in it; its replicas at other sites may have it"
             ),
-            format!(
+            String::from(
                 "if nobody meant it, stop the hosts of its volumes. What a replica shows is kept when its next update finds this: \
                  farside mirror quiesce at the other sites keeps it in place until you have looked. Then either hosts go on there \
                  (farside mirror break), or stop farsided here, put the newer pool back in its place, and start it. If it was meant, \
