@@ -373,6 +373,8 @@ mod tests {
         assert_eq!(bench.counter().only_beyond(100 * block).unwrap(), Some(block));
         bench.freeze("third");
         assert_eq!(bench.counter().only_beyond(100 * block).unwrap(), Some(0), "a snapshot holds it");
+        // 0, 1; 1, 2; 2, 200.
+        assert_eq!(bench.counter().everything().unwrap(), Some(6 * block));
         bench.block(201, 4);
         bench.freeze_for_timetable("auto-2027-01-15T08:00:00Z");
         assert_eq!(
@@ -380,8 +382,6 @@ mod tests {
             Some(block),
             "what holds it goes one day"
         );
-        // 0, 1; 1, 2; 2, 200.
-        assert_eq!(bench.counter().everything().unwrap(), Some(6 * block));
     }
 
     #[test]

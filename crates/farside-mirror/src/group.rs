@@ -9,7 +9,6 @@
 //! it is published, and each says why. Where one is broken off the others stay where they are: what all have in common is the moment to
 //! break off at. [`round`] is pure.
 
-mod aside;
 mod member;
 mod moment;
 mod round;
@@ -20,7 +19,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use farside_engine::Engine;
-use farside_platform::Timestamp;
 use farside_transfer::destination::{Brought, publish_together};
 use farside_transfer::limits::GROUP_MAX;
 use farside_transfer::protocol::group::GroupMoment;
@@ -28,7 +26,6 @@ use tokio::sync::{Notify, oneshot};
 use uuid::Uuid;
 
 use crate::error::MirrorError;
-use aside::Aside;
 use member::Place;
 pub(crate) use member::{GroupKey, Member, Stands};
 pub(crate) use moment::Joining;
@@ -52,8 +49,6 @@ struct Group {
     opening: Arc<tokio::sync::Mutex<()>>,
     /// Somebody waits for the end of the update.
     ended: Arc<Notify>,
-    /// What the last resync of its members names by what it sets aside.
-    aside: Option<Aside>,
 }
 
 /// An update of a group that is under way.
@@ -231,15 +226,6 @@ impl Groups {
             if let Some(member) = group.members.get(&id) {
                 member.wake.notify_one();
             }
-        }
-    }
-
-    /// A member is asked to follow again, at `at` on monotonic time: by which moment what that sets aside is named, as that of the
-    /// others which are asked with it.
-    pub(crate) fn set_aside_at(&self, key: &GroupKey, id: Uuid, at: Duration, now: Timestamp) -> Timestamp {
-        match self.lock().get_mut(key) {
-            Some(group) => aside::moment_for(&mut group.aside, id, at, now),
-            None => now,
         }
     }
 

@@ -199,6 +199,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
                 schedule: timetable.schedule,
                 time_zone: timetable.time_zone,
                 timeout_seconds: Some(timeout.as_secs_f64()),
+                set_aside_at: None,
             };
             let volume = match (volume, group) {
                 (Some(volume), _) => volume,

@@ -314,6 +314,8 @@ async fn resync(
     let asked = ResyncRequest {
         comparing,
         link_wait: patience,
+        // Whatever it is called, it is kept: a clock that is off must not stop a resync.
+        set_aside_at: set_aside_at(&site, request.set_aside_at).unwrap_or_default(),
         may_begin: Arc::new(move || consent.begin()),
         given_up: given_up.clone(),
     };

@@ -136,8 +136,9 @@ fn left_alone(mirror: &MirrorStatus) -> Option<String> {
     }
     mirror.relationship.schedule_lost.then(|| {
         format!(
-            "{name} is updated only when somebody asks: the state database that knew its schedule is lost or older. To set one: farside \
-             mirror set {name} --every TIME; if none is meant: --every off"
+            "{name} is updated only when somebody asks: the state database that knew its schedule, what it keeps and the way back is \
+             lost or older. Run the line that made it once more (farside mirror create … --every … --keep … --if-absent); farside mirror status \
+             {name} has it. If no schedule is meant: farside mirror set {name} --every off"
         )
     })
 }

@@ -79,6 +79,8 @@ pub(super) struct WantedMirror<'a> {
     pub(super) options: Option<&'a MirrorOptions>,
     /// Whether the source's site may mirror the replica back, if it shall not.
     pub(super) unwanted_reverse: Option<bool>,
+    /// It shall, and this site has no record of that right.
+    pub(super) lacks_reverse: bool,
 }
 
 /// A mirror that is there, and one that was asked for. `name_of` says what a peer is called.
@@ -117,6 +119,12 @@ pub(super) fn mirror(
     }
     let name = &there.destination;
     let mut hint = format!("farside mirror set {name} changes all but the source");
+    if wanted.lacks_reverse {
+        hint += &format!(
+            "; then this again, since that gives {} back the right of the way back, which is missing too",
+            name_of(there.peer)
+        );
+    }
     if let Some(is_given) = wanted.unwanted_reverse {
         let said = |is_given: bool| if is_given { "given" } else { "withheld" }.to_owned();
         compared.push(("the right of its source's site to the way back", said(false), said(is_given)));
@@ -177,6 +185,7 @@ mod tests {
             group: None,
             options: None,
             unwanted_reverse: None,
+            lacks_reverse: false,
         };
         let name_of = |peer: PeerId| format!("site{}", peer.0[0]);
         mirror(&there, &wanted(), name_of).unwrap();
@@ -185,6 +194,10 @@ mod tests {
         let refused = mirror(&there, &given, name_of).unwrap_err();
         assert!(refused.message.contains("way back is given, and not withheld"), "{}", refused.message);
         assert!(refused.hint.is_some_and(|hint| hint.contains("farside peer deny site1 q/v")));
+        let schedule = "every 77s".parse().unwrap();
+        let lacking = WantedMirror { lacks_reverse: true, schedule: Some(&schedule), ..wanted() };
+        let refused = mirror(&there, &lacking, name_of).unwrap_err();
+        assert!(refused.hint.is_some_and(|hint| hint.contains("gives site1 back the right of the way back")));
         let options = MirrorOptions {
             throttle: "4MB/s".parse().unwrap(),
             priority: farside_link::Priority::Low,

@@ -196,6 +196,7 @@ async fn create(State(site): Shared, Body(request): Body<CreateMirror>) -> Answe
             retention: retention.as_ref(),
             group: group.as_ref().map(|group| group.as_deref().unwrap_or_default()),
             options: options.as_ref(),
+            lacks_reverse: !request.no_reverse && site.rights.right(peer, &destination).is_none(),
             unwanted_reverse: request.no_reverse.then(|| site.rights.right(peer, &destination).is_some()),
         };
         likeness::mirror(&there.relationship, &wanted, |peer| peers::name_of(&site.node, peer))?;

@@ -85,7 +85,7 @@ impl Destination {
         self.slots().insert(destination.clone(), slot);
         let mirror = self.mirror(&destination)?;
         mirror.is_known().await;
-        match mirror.resync_onto(common, None, request.link_wait).await {
+        match mirror.resync_onto(common, None, request).await {
             Ok(asked) => Ok((mirror, asked)),
             Err(error) => {
                 if let Err(error) = self.delete(&destination).await {
@@ -126,7 +126,7 @@ impl Destination {
         let replaces = Replacing { relationship: known.id, was_in_force, left };
         let (mirror, asked) = self
             .replace(relationship.clone(), overtaker, async |mirror| {
-                mirror.resync_onto(common, Some(replaces), request.link_wait).await
+                mirror.resync_onto(common, Some(replaces), request).await
             })
             .await?;
         tracing::warn!(

@@ -72,6 +72,8 @@ pub(crate) enum Command {
         /// What the source's volume follows itself, the nearest first.
         follows: Vec<Place>,
         link_wait: Duration,
+        /// What is set aside is named by it; by now if there is none.
+        set_aside_at: Option<Timestamp>,
         accepted: oneshot::Sender<Result<(), MirrorError>>,
         ended: Ended,
     },

@@ -6,7 +6,7 @@ use std::time::Duration;
 use farside_engine::{
     ChangedBytes, Engine, EngineError, ReplicaRecord, SnapshotOwner, SnapshotSpec, VolumeName,
 };
-use farside_platform::Clock;
+use farside_platform::{Clock, Timestamp};
 use farside_transfer::bases::{candidates, drop_left_probes, probe_name};
 use farside_transfer::protocol::convert::{self, CandidateBase, Place};
 use farside_transfer::protocol::{Body, Compare, Comparison};
@@ -36,6 +36,8 @@ pub struct ResyncRequest {
     pub comparing: Comparing,
     /// How long a session is waited for.
     pub link_wait: Duration,
+    /// The moment that what is set aside is named by: what one command sets aside of several volumes has one. None: now.
+    pub set_aside_at: Option<Timestamp>,
     /// Asked when the source has answered, before anything is changed, perhaps more than once: whoever wanted it may have thought better
     /// of it while the other site was away.
     pub may_begin: Arc<dyn Fn() -> bool + Send + Sync>,
@@ -49,6 +51,7 @@ impl ResyncRequest {
         ResyncRequest {
             comparing,
             link_wait,
+            set_aside_at: None,
             may_begin: Arc::new(|| true),
             given_up: CancellationToken::new(),
         }

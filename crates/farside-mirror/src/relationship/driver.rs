@@ -111,6 +111,8 @@ pub(super) struct Driver {
     set_aside: Vec<String>,
     /// And of the old side branches that went for it.
     let_go: Vec<String>,
+    /// By which moment whoever asks for a resync wants that named.
+    pub(super) set_aside_as: Option<Timestamp>,
     /// By which moment the resync that was asked for names what it sets aside, if its group says so, and the last snapshot in the pool's
     /// own order that was there before.
     pub(super) set_aside_at: Option<(Timestamp, u64)>,
@@ -199,6 +201,7 @@ impl Driver {
             timing: Timing::default(),
             set_aside: Vec::new(),
             let_go: Vec::new(),
+            set_aside_as: None,
             set_aside_at: None,
             held_as: None,
             is_for_person: false,
@@ -382,7 +385,8 @@ impl Driver {
                 self.publish();
                 let _ = done.send(result);
             }
-            Command::Resync { base, replaces, newest, follows, link_wait, accepted, ended } => {
+            Command::Resync { base, replaces, newest, follows, link_wait, set_aside_at, accepted, ended } => {
+                self.set_aside_as = set_aside_at;
                 let result = self.resync(base, replaces, newest, follows, link_wait, ended).await;
                 self.publish();
                 let _ = accepted.send(result);

@@ -365,7 +365,7 @@ impl Mirror {
         let relationship = self.status().relationship;
         let common = base_to_begin_from(&self.parts, &relationship, request).await?;
         let probe = common.probe;
-        let asked = self.resync_onto(common, None, request.link_wait).await;
+        let asked = self.resync_onto(common, None, request).await;
         if asked.is_err() {
             // What was taken to be compared is no version of the source's: a break would take it for one.
             drop_probe(&self.parts, &relationship, probe).await;
@@ -378,8 +378,9 @@ impl Mirror {
         &self,
         common: CommonBase,
         replaces: Option<Replacing>,
-        link_wait: Duration,
+        request: &ResyncRequest,
     ) -> Result<Asked, MirrorError> {
+        let ResyncRequest { link_wait, set_aside_at, .. } = *request;
         let (accepted, is_accepted) = oneshot::channel();
         let (ended_tx, ended) = oneshot::channel();
         let CommonBase { base, newest, follows, .. } = common;
@@ -389,6 +390,7 @@ impl Mirror {
             newest,
             follows,
             link_wait,
+            set_aside_at,
             accepted,
             ended: ended_tx,
         })

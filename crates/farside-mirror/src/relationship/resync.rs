@@ -21,7 +21,6 @@ use super::command::{Ended, Replacing};
 use super::dissolve::leave;
 use super::driver::Driver;
 use crate::error::{MirrorError, blocking};
-use crate::group::GroupKey;
 use crate::limits::BREAK_PATIENCE;
 use crate::log::{LogEvent, RequestedBy};
 use crate::shown::{Holder, keep_for_good};
@@ -89,10 +88,8 @@ impl Driver {
             self.left = replaces.map(|replaced| replaced.left).unwrap_or_default();
             self.probe().await;
             self.check_probed()?;
-            let (at, now) = (self.parts.clock.monotonic(), self.parts.clock.now());
-            let (id, group) = (self.relationship.id, GroupKey::of(&self.relationship));
             self.set_aside_at = None;
-            if let Some(group) = group {
+            if let Some(moment) = self.set_aside_as {
                 let (engine, volume) = (self.parts.engine.clone(), self.relationship.destination.clone());
                 let last = blocking(move || {
                     let all = engine.all_snapshots(&volume)?;
@@ -100,7 +97,7 @@ impl Driver {
                 });
                 // Where that cannot be told nothing is renamed.
                 let last = last.await.unwrap_or(u64::MAX);
-                self.set_aside_at = Some((self.parts.groups.set_aside_at(&group, id, at, now), last));
+                self.set_aside_at = Some((moment, last));
             }
             tracing::info!(
                 relationship = %self.relationship.id, volume = %self.relationship.destination,

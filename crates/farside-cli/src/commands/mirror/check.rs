@@ -296,9 +296,10 @@ fn late(mirror: &Mirror, most: Option<f64>) -> Result<f64, String> {
     // Near by chance, if at all: nothing asks for the next update.
     if mirror.schedule_lost {
         return Err(format!(
-            "is updated only when somebody asks: it was found in its pool, and the state database that knew whether it had a schedule, \
-             and what it kept, is lost or older. To set both: farside mirror set {} --every TIME --keep last=10",
-            mirror.name
+            "is updated only when somebody asks: it was found in its pool, and the state database that knew its schedule, \
+             what it kept and the way back is lost or older. Run the line that made it once more: farside mirror create {} {} --every TIME \
+             --keep last=10 --if-absent",
+            mirror.source, mirror.name
         ));
     }
     let Some(lag) = mirror.lag_seconds else { return Err(format!("does not know how late it is{because}")) };

@@ -443,12 +443,15 @@ impl Driver {
 
     /// That nothing asks for updates any more, because what said when is lost, if there was such a thing: the pool does not tell.
     pub(super) fn schedule_why(&self) -> Option<String> {
-        let Relationship { destination, schedule_lost, .. } = &self.relationship;
+        let Relationship { destination, schedule_lost, source, peer, .. } = &self.relationship;
+        // Pairings are lost with it.
+        let peer = self.parts.links.name_of(*peer).unwrap_or_else(|| String::from("PEER"));
         (*schedule_lost && self.state.work == Work::Idle).then(|| {
             format!(
-                "no schedule: this mirror was found in its pool, and the state database that knew whether it had one is lost or \
-                 older. So updates come only when they are asked for. To set one: farside mirror set {destination} --every TIME, or \
-                 farside mirror create with the same names. If none is meant: farside mirror set {destination} --every off"
+                "no schedule: this mirror was found in its pool, and the state database that knew its schedule, what it keeps, its throttle \
+                 and the way back is lost or older. So updates come only when they are asked for. Run the line that made it once more, \
+                 with --if-absent: farside mirror create {peer}:{source} {destination} --every TIME --keep last=10 --if-absent sets all of that again. \
+                 If no schedule is meant: farside mirror set {destination} --every off"
             )
         })
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use farside_api::split::{Split, overtaken};
 use farside_api::{
-    ErrorBody, ErrorCode, Mirror, Operation, OperationState, ResyncMirror, StartTransfer, Volume,
+    ErrorBody, ErrorCode, Mirror, Operation, OperationState, ResyncMirror, StartTransfer, Timestamp, Volume,
 };
 use serde::Serialize;
 
@@ -52,6 +52,8 @@ pub(crate) async fn resync(
         nobody_writes(context, group, &again).await?;
     }
     let mut steps = Vec::new();
+    // All that this command sets aside has one name, by which it can be gone back to.
+    let request = ResyncMirror { set_aside_at: Some(Timestamp::now()), ..request.clone() };
     for member in &again {
         steps.push(Step { path: member.path("resync")?.to_vec(), body: Some(request.clone()) });
     }
