@@ -3309,6 +3309,8 @@ export interface components {
             given_up?: string | null;
             /** @description The group of mirrors that are updated and broken off together; null if none. */
             group?: string | null;
+            /** @description Its group is split: what is where, and what to type for either side. Absent if it is not. */
+            group_split?: string | null;
             /** @description In the answer to a break: why hosts' writes fail all the same for now, and what helps; absent if they do not. */
             hosts_refused?: string | null;
             /**
@@ -3360,6 +3362,11 @@ export interface components {
             schedule_lost?: boolean;
             /** @description At a destination: a resync is pending and has brought nothing yet, so the volume shows its own state. In the answer to a break: it did. */
             shows_own_state?: boolean;
+            /**
+             * @description At a destination, `broken-off`: a direction that sleeps. Its volume is the original by now and is followed; what is kept here is the
+             *     way back, and nothing is wrong. `farside mirror status` shows it with `--all`.
+             */
+            sleeping?: boolean;
             /** @description The original: `PEER:POOL/VOL` at the destination, `POOL/VOL` at the source. */
             source: string;
             /** @description In the answer to what puts it into a group: what its source follows itself, `PEER:POOL/VOL`. */
@@ -3679,6 +3686,8 @@ export interface components {
             given_up?: string | null;
             /** @description The group of mirrors that are updated and broken off together; null if none. */
             group?: string | null;
+            /** @description Its group is split: what is where, and what to type for either side. Absent if it is not. */
+            group_split?: string | null;
             /** @description In the answer to a break: why hosts' writes fail all the same for now, and what helps; absent if they do not. */
             hosts_refused?: string | null;
             /**
@@ -3730,6 +3739,11 @@ export interface components {
             schedule_lost?: boolean;
             /** @description At a destination: a resync is pending and has brought nothing yet, so the volume shows its own state. In the answer to a break: it did. */
             shows_own_state?: boolean;
+            /**
+             * @description At a destination, `broken-off`: a direction that sleeps. Its volume is the original by now and is followed; what is kept here is the
+             *     way back, and nothing is wrong. `farside mirror status` shows it with `--all`.
+             */
+            sleeping?: boolean;
             /** @description The original: `PEER:POOL/VOL` at the destination, `POOL/VOL` at the source. */
             source: string;
             /** @description In the answer to what puts it into a group: what its source follows itself, `PEER:POOL/VOL`. */
@@ -4802,6 +4816,11 @@ export interface components {
             from?: string | null;
             /** @description Instead of an interval: a timetable, the five fields of cron. */
             schedule?: string | null;
+            /**
+             * Format: date-time
+             * @description As in `BreakMirror`; a moment that is none of the last hour by the daemon's clock is as if absent.
+             */
+            set_aside_at?: string | null;
             /** @description The timetable's time zone, by name; the one of the daemon's system if absent. */
             time_zone?: string | null;
             /**
