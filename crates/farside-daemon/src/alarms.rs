@@ -117,13 +117,18 @@ impl Alarms {
 
     /// Those that are raised, oldest first.
     pub(crate) fn open(&self) -> Vec<api::Alarm> {
-        self.book.lock().open().iter().map(document).collect()
+        self.told().iter().map(document).collect()
+    }
+
+    fn told(&self) -> Vec<Alarm> {
+        let now = ClockReading::of(&*self.clock).monotonic;
+        self.book.lock().told(now, |kind| self.config.times(kind))
     }
 
     /// Those, and the ones that were cleared of late.
     pub(crate) async fn all(&self) -> Result<Vec<api::Alarm>, StateError> {
         let cleared = self.state.cleared_alarms().await?;
-        let open = self.book.lock().open();
+        let open = self.told();
         let mut all: Vec<Alarm> = cleared.iter().filter_map(alarm).chain(open).collect();
         all.sort_by_key(|alarm| alarm.id);
         // One that was cleared between the two questions is told as cleared.
@@ -147,7 +152,7 @@ impl Alarms {
 
     /// What nobody has acknowledged, a line each, without what health says by itself.
     pub(crate) fn warnings(&self) -> Vec<String> {
-        let open = self.book.lock().open().into_iter();
+        let open = self.told().into_iter();
         let told = open.filter(|alarm| alarm.acknowledged_at.is_none() && !alarm.kind.is_said_by_health());
         told.map(|alarm| {
             format!(

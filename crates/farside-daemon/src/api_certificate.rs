@@ -219,14 +219,27 @@ impl Source {
         self.files().into_iter().map(changed).collect()
     }
 
+    /// What the start would refuse. Its own certificate is not made for that.
+    ///
+    /// # Errors
+    /// What is wrong with which name or file.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        match self {
+            Source::Own { names, .. } => alternatives(names).map(drop),
+            Source::Files { .. } => self.read(&rustls::crypto::aws_lc_rs::default_provider()).map(drop),
+        }
+    }
+
     fn read(&self, provider: &CryptoProvider) -> Result<Arc<CertifiedKey>, String> {
         match self {
             Source::Own { directory, names } => {
+                // A certificate that is there already makes no wrong name right.
+                let names = alternatives(names)?;
                 let path = directory.join(OWN_FILE);
                 let pem =
                     match private_file::read(&path, FILE_BYTES_MAX).map_err(|error| error.to_string())? {
                         Some(pem) => pem,
-                        None => make(&path, names)?,
+                        None => make(&path, &names)?,
                     };
                 certified(&pem, &path, &pem, &path, provider)
             }
@@ -273,13 +286,9 @@ fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, String> {
 }
 
 /// Makes the own one, and keeps it.
-fn make(path: &Path, names: &[String]) -> Result<Zeroizing<Vec<u8>>, String> {
+fn make(path: &Path, names: &[SanType]) -> Result<Zeroizing<Vec<u8>>, String> {
     let failed = |error: rcgen::Error| format!("cannot make a certificate for the API: {error}");
-    let mut alternatives = Vec::new();
-    for name in names {
-        alternatives
-            .push(alternative(name).ok_or_else(|| format!("[api]: {name:?} is no host name or address"))?);
-    }
+    let mut alternatives = names.to_vec();
     let always = [host_name(), "localhost".into(), "127.0.0.1".into(), "::1".into()];
     for name in always.iter().filter_map(|name| alternative(name)) {
         if !alternatives.contains(&name) {
@@ -302,6 +311,13 @@ fn make(path: &Path, names: &[String]) -> Result<Zeroizing<Vec<u8>>, String> {
         .map_err(|error| format!("cannot store the certificate of the API in {}: {error}", path.display()))?;
     tracing::info!(path = %path.display(), "made a certificate for the API");
     Ok(pem)
+}
+
+fn alternatives(names: &[String]) -> Result<Vec<SanType>, String> {
+    let named = |name: &String| {
+        alternative(name).ok_or_else(|| format!("[api]: {name:?} is no host name or address"))
+    };
+    names.iter().map(named).collect()
 }
 
 fn alternative(name: &str) -> Option<SanType> {

@@ -2,6 +2,8 @@
 //! of its own, so that one that is ended ends with all that it started.
 
 use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -19,6 +21,16 @@ const MARK_VARIABLE: &str = "FARSIDE_RUN";
 const SAID_BYTES_MAX: usize = 1024;
 /// How long it is read after the command has ended: something that it started may have it open for ever.
 const SAID_WITHIN: Duration = Duration::from_millis(200);
+
+/// Why this program will not run, as far as its file tells.
+pub(crate) fn why_not_run(program: &Path) -> Option<String> {
+    match program.metadata() {
+        Err(error) => Some(error.to_string()),
+        Ok(found) if !found.is_file() => Some("it is no file".into()),
+        Ok(found) if found.permissions().mode() & 0o111 == 0 => Some("it may not be executed".into()),
+        Ok(_) => None,
+    }
+}
 
 /// A command that runs. Dropped too early, it is killed.
 pub(crate) struct Running {

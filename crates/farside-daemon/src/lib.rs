@@ -27,6 +27,7 @@ mod api_certificate;
 mod blocking;
 mod certificate_end;
 mod changed;
+mod check;
 mod commands;
 mod convert;
 mod daemons;
@@ -73,6 +74,7 @@ mod throttles;
 mod volume_ids;
 mod whereabouts;
 
+pub use check::check;
 pub use error::DaemonError;
 pub use options::{Listen, Options};
-pub use run::{check, run};
+pub use run::run;

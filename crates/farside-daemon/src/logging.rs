@@ -7,7 +7,10 @@ use std::time::Duration;
 
 use farside_platform::{LogOutput, LostLines};
 use parking_lot::Mutex;
+use tracing::Level;
+use tracing::level_filters::LevelFilter;
 use tracing_subscriber::field::RecordFields;
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::format::{DefaultFields, Writer};
 use tracing_subscriber::fmt::{FormatFields, MakeWriter};
 use tracing_subscriber::layer::SubscriberExt;
@@ -33,6 +36,10 @@ const LAST_LINES_PATIENCE: Duration = Duration::from_millis(500);
 /// What libraries say of bytes that strangers sent: each connection would be a line. What came of it is said by whoever was
 /// called. A filter that names them goes before it.
 const QUIET: &str = "rustls=error";
+/// What the names of farside's own modules begin with.
+const OWN_MODULES: &str = "farside";
+/// The module of the daemon, of which alarms are logged.
+const OWN_TARGET: &str = "farside_daemon";
 
 /// The process's log.
 #[derive(Clone, Debug)]
@@ -68,9 +75,7 @@ impl Log {
 /// Sets up logging for the process, and answers where the newest lines are. If that has been done before (several
 /// daemons in one process) nothing changes, and nothing is kept.
 pub(crate) fn start(config: &Config) -> Result<Log, DaemonError> {
-    let filter = EnvFilter::try_new(format!("{QUIET},{}", config.log)).map_err(|e| {
-        DaemonError::Config(format!("{:?} is no log filter: {e}; use for example info", config.log))
-    })?;
+    let filter = filter_of(&config.log)?;
     let kept = KeptLines::default();
     let output = LogOutput::start(io::stderr(), tell_lost).map_err(DaemonError::Start)?;
     let to_output = output.clone();
@@ -88,6 +93,42 @@ pub(crate) fn start(config: &Config) -> Result<Log, DaemonError> {
         log_panics();
     }
     Ok(Log { kept, output })
+}
+
+/// The filter that these words are.
+///
+/// # Errors
+/// Which of them is none, with those that are.
+pub(crate) fn filter_of(words: &str) -> Result<EnvFilter, DaemonError> {
+    let refused = |why: String| {
+        DaemonError::Config(format!("log = {words:?} is no log filter: {why}; use for example info"))
+    };
+    // A word alone is taken for a module, of which all is logged, and of all others nothing: a level that is mistyped would
+    // put out the whole log, errors too. What has brackets is a span.
+    let bare = words.split(',').map(str::trim).filter(|word| !word.contains(['=', '[']));
+    for word in bare.filter(|word| !word.is_empty()) {
+        if word.parse::<LevelFilter>().is_err() && !word.starts_with(OWN_MODULES) {
+            return Err(refused(format!(
+                "{word:?} is neither a level (off, error, warn, info, debug or trace) nor a part of farside (farside_mirror); a level \
+                 for another module is written as {word}=info"
+            )));
+        }
+    }
+    EnvFilter::try_new(format!("{QUIET},{words}")).map_err(|error| refused(error.to_string()))
+}
+
+/// What the filter hides though somebody should see it; none if that is nothing, or cannot be told.
+pub(crate) fn doubt_of(words: &str) -> Option<String> {
+    let targets: Targets = words.parse().ok()?;
+    let hides = |level: &Level| !targets.would_enable(OWN_TARGET, level);
+    let hidden = match (hides(&Level::ERROR), hides(&Level::WARN)) {
+        (true, _) => "errors and warnings",
+        (false, true) => "warnings",
+        (false, false) => return None,
+    };
+    Some(format!(
+        "log = {words:?}: the {hidden} of farsided are not logged, alarms among them; with \"{words},farside=warn\" they are"
+    ))
 }
 
 /// Called by the thread that writes lines, which must not wait for itself: a line of its own only joins the queue.
@@ -181,6 +222,35 @@ impl<'writer> FormatFields<'writer> for PlainFields {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_level_that_is_mistyped_is_refused() {
+        for words in ["warning", "loud", "info,verbose", "farside_mirror=loud", "rustls"] {
+            let refused = filter_of(words).unwrap_err().to_string();
+            assert!(refused.contains("is no log filter"), "{words}: {refused}");
+        }
+        let refused = filter_of("warning").unwrap_err().to_string();
+        assert!(refused.contains("off, error, warn, info, debug or trace"), "{refused}");
+        let right =
+            ["warn", "INFO", "info,farside_mirror=debug", "farside_mirror", "info,rustls=debug", "", "off"];
+        for words in right.into_iter().chain(["info,farside_peer[session{a=1}]=debug"]) {
+            filter_of(words).unwrap_or_else(|refused| panic!("{words}: {refused}"));
+        }
+    }
+
+    #[test]
+    fn a_filter_that_hides_warnings_is_doubted() {
+        for words in ["info", "warn", "info,farside_mirror=error", "farside_daemon=warn", "farside"] {
+            assert_eq!(doubt_of(words), None, "{words}");
+        }
+        for (words, hidden) in
+            [("error", "the warnings of"), ("off", "errors and warnings"), ("rustls=debug", "errors")]
+        {
+            let doubt = doubt_of(words).unwrap();
+            assert!(doubt.contains(hidden) && doubt.contains("alarms"), "{doubt}");
+            assert_eq!(doubt_of(&format!("{words},farside=warn")), None, "as is advised");
+        }
+    }
 
     #[test]
     fn the_newest_lines_are_kept_and_both_limits_hold() {

@@ -486,10 +486,23 @@ pub(crate) async fn join(node: &Node, request: &api::JoinPeer) -> Result<api::Pe
             .hint("farside peer invite on the other site prints a code")
     })?;
     request.name.as_deref().map(check_name).transpose()?;
-    let record = node
-        .join(&request.address, &code, request.name.as_deref())
-        .await
-        .map_err(Failure::into_error_body)?;
+    let known = node.peer(code.inviter());
+    // Whoever says so knows it from the session. Without one, a pairing may be known here only: then it is made anew.
+    if let Some(peer) = known.as_ref().filter(|peer| peer.state.connected) {
+        let name = &peer.record.name;
+        return Err(ErrorBody::new(
+            ErrorCode::Exists,
+            format!("{name} is paired already: the site that made this code is the peer {name} here, and there is a session with it"),
+        )
+        .hint(format!(
+            "nothing was changed, and this did not use up the code. Another name: farside peer set {name} --name NAME; another \
+             address: farside peer set {name} --address HOST:PORT"
+        )));
+    }
+    // It keeps the name that it has here unless somebody says otherwise.
+    let name = request.name.clone().or_else(|| known.map(|peer| peer.record.name));
+    let record =
+        node.join(&request.address, &code, name.as_deref()).await.map_err(Failure::into_error_body)?;
     // Whoever looks at once sees it connected, as a rule.
     let _ = node.wait_link(record.id, JOINED_WITHIN).await;
     named(node, &record.name).map(|peer| document(&peer))

@@ -761,6 +761,7 @@ fn document(name: &str, slot: &Slot) -> Document {
         Content::Open(Opened { pool, watch, room, .. }) => {
             let status = pool.status();
             let is_latched = status.failed.is_some();
+            let was_refused = status.is_refused_for_room();
             let volumes = pool.volumes();
             // Of a pool that accepts nothing any more it does not matter.
             let seen = (!is_latched).then(|| room.look(name, pool));
@@ -800,14 +801,19 @@ fn document(name: &str, slot: &Slot) -> Document {
             let not_used = status.free_bytes + status.waiting_bytes + status.withheld_bytes;
             let used_bytes = status.size_bytes.saturating_sub(not_used);
             let file_system = watch.below();
-            let below =
-                file_system.filter(|_| !is_latched).map(|below| (below::level(below, used_bytes), below));
+            let below = file_system
+                .filter(|_| !is_latched)
+                .map(|below| (below::level(below, used_bytes, was_refused), below));
+            let free_bytes = match below {
+                Some((_, below)) => below::writable(below, status.size_bytes, used_bytes, status.free_bytes),
+                None => status.free_bytes,
+            };
             // The shorter of the two is what counts, and what is told.
             let level = seen.as_ref().map(|seen| seen.level);
             let warning = seen.as_ref().and_then(|seen| seen.warning(name));
             let (level, warning) = match below {
                 Some((short, below)) if Some(short) > level => {
-                    (Some(short), Some(below::warning(below, &slot.path)))
+                    (Some(short), Some(below::warning(below, &slot.path, was_refused)))
                 }
                 _ => (level, warning),
             };
@@ -821,7 +827,7 @@ fn document(name: &str, slot: &Slot) -> Document {
                 size_bytes: Some(status.size_bytes),
                 used_bytes: Some(used_bytes),
                 reclaimable_bytes: Some(status.waiting_bytes),
-                free_bytes: Some(if is_latched { 0 } else { status.free_bytes }),
+                free_bytes: Some(if is_latched { 0 } else { free_bytes }),
                 room: level,
                 room_bytes: seen.map(|seen| seen.room.for_hosts_bytes),
                 warning,

@@ -1,6 +1,6 @@
 //! Start to stop.
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,33 +63,6 @@ use crate::{convert, http, known_clusters, known_pools, listen, logging, service
 
 /// How long requests under way may take to end once the stop has begun. systemd's own patience is 90 s.
 const REQUESTS_END_WITHIN: Duration = Duration::from_secs(20);
-
-/// Whether the daemon would start with this configuration, as far as that is seen without starting it: nothing is made or opened.
-/// Answers what it would warn of.
-///
-/// # Errors
-/// What is wrong with it, with the line where that is known.
-pub fn check(options: Options) -> Result<Vec<String>, DaemonError> {
-    if options.config.is_none() && !options.data_dir.exists() {
-        return Err(DaemonError::Config(format!(
-            "the data directory {0} does not exist, so there is no configuration in it to check. Nothing was made. farsided makes it when \
-             it starts, with the defaults; another file is checked with --config FILE",
-            options.data_dir.display()
-        )));
-    }
-    let config = Config::resolve(options)?;
-    let of_api = config.api.own.iter().flat_map(|(certificate, key)| [certificate, key]);
-    let of_nbd = config.nbd.own.iter().flat_map(|own| [&own.certificate, &own.key, &own.client_ca]);
-    for file in of_api.chain(of_nbd).chain(&config.database_password_file) {
-        std::fs::File::open(file)
-            .map_err(|error| DaemonError::Config(format!("cannot read {}: {error}", file.display())))?;
-    }
-    if let (Listen::At(address), NbdTls::Off) = (&config.nbd.listen, config.nbd.tls) {
-        let found = address.to_socket_addrs().map(Iterator::collect).unwrap_or_default();
-        check_loopback(address, found)?;
-    }
-    Ok(config.alarms.doubts())
-}
 
 /// Runs a daemon until SIGTERM or SIGINT. Prints one line to stdout when everything serves.
 ///
@@ -321,7 +294,7 @@ async fn listen_for_hosts(config: &NbdConfig) -> Result<Option<TcpListener>, Dae
 }
 
 /// What the name or address of `[nbd]` stands for, where hosts come without TLS.
-fn check_loopback(address: &str, found: Vec<SocketAddr>) -> Result<(), DaemonError> {
+pub(crate) fn check_loopback(address: &str, found: Vec<SocketAddr>) -> Result<(), DaemonError> {
     if !found.is_empty() && found.iter().all(|address| address.ip().is_loopback()) {
         return Ok(());
     }

@@ -8,10 +8,14 @@ pub const TO_MAKE_ROOM_BELOW: &str = "remove other files from the file system of
                                       snapshots or volumes helps too, since the pool uses their space again; if that file system is \
                                       completely full, free 5 MiB there first";
 
+/// Whether a device failed so for want of room. ENOSPC: of a file that takes its room as it is written.
+pub(crate) fn is_for_room(cause: &str) -> bool {
+    cause.contains("(os error 28)")
+}
+
 /// What to do about a device that failed so.
 fn cure_of(cause: &str) -> &'static str {
-    // ENOSPC: of a file that takes its room as it is written.
-    if cause.contains("(os error 28)") {
+    if is_for_room(cause) {
         "The file system below the pool's file is full (df): make room there, then farside pool reopen"
     } else {
         "Check the kernel log, repair the device, then farside pool reopen"

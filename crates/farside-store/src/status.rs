@@ -6,7 +6,7 @@ use farside_format::catalog::VersionKind;
 use farside_platform::BLOCK_BYTES;
 use uuid::Uuid;
 
-use crate::error::{Result, StoreError};
+use crate::error::{Result, StoreError, is_for_room};
 use crate::nodes::DamagedNode;
 use crate::pool::Pool;
 
@@ -56,6 +56,13 @@ pub struct PoolStatus {
     pub refused_write: Option<String>,
     /// Why it cannot write its metadata anew, if it lacks room for that: hosts are told that it is full.
     pub lacks_room: Option<String>,
+}
+
+impl PoolStatus {
+    /// Whether the device refused the last data for want of room below it.
+    pub fn is_refused_for_room(&self) -> bool {
+        self.refused_write.as_deref().is_some_and(is_for_room)
+    }
 }
 
 /// Blocks of a volume or snapshot whose metadata is damaged: reads of them fail, everything else goes on.

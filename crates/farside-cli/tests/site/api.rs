@@ -458,6 +458,14 @@ fn what_takes_data_away_names_it_and_waits_if_the_site_says_so() {
     let in_use = confirmed(&api, &secret, "DELETE", &volume("z"), "p/z", None);
     assert_eq!(in_use.code(), "refused", "{in_use:?}");
     drop(host);
+    // Nor what is wrong already with asking: there is no such mirror at this site.
+    for (method, path, body) in
+        [("DELETE", "/api/v1/mirrors/p/z", None), ("POST", "/api/v1/mirrors/p/z/resync", Some("{}"))]
+    {
+        let answer = confirmed(&api, &secret, method, path, "p/z", body);
+        assert!((400..500).contains(&answer.status), "{path}: {answer:?}");
+        assert!(["refused", "not-found"].contains(&answer.code().as_str()), "{path}: {answer:?}");
+    }
     assert_eq!(site.json("delayed list").as_array().unwrap().len(), 3);
     // Another administrator stops one; it can be stopped once.
     let other = token(&site, "other", "administrator");

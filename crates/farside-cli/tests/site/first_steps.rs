@@ -110,6 +110,13 @@ fn invitations_are_listed_and_taken_back() {
     };
     assert!(join(secret, 1).contains("took this invitation back"));
     join(second["code"].as_str().unwrap(), 0);
+    // Once more, with a used code or a new one: it is said that there is nothing to do, and the new one stays good.
+    eventually("they are connected", || b.json("peer status a")["state"] == "connected");
+    let third = a.json("peer invite");
+    for code in [&second, &third] {
+        assert!(join(code["code"].as_str().unwrap(), 4).contains("a is paired already"));
+    }
+    assert_eq!(a.json("peer invite --list")[0]["id"], third["id"]);
     // Rights in a line each; a flag that was not given again is said to be gone.
     let said = b.ok("peer allow a q/v q/w --reverse --fence");
     // And two that say that the pool is not there.

@@ -189,6 +189,27 @@ impl Book {
         open
     }
 
+    /// The same as they are told at `now`: what is not found any more, and only waits to be cleared, must not be read as if it were so.
+    pub(crate) fn told(&self, now: Duration, times: impl Fn(Kind) -> HoldTimes) -> Vec<Alarm> {
+        let told = |open: &Open| {
+            let mut alarm = open.alarm.clone();
+            if let Some(since) = open.gone_since {
+                let gone = now.saturating_sub(since);
+                let left = times(alarm.kind).clear_after.saturating_sub(gone);
+                alarm.message = format!(
+                    "was: {}; gone since {} s, cleared in {} s if it stays so",
+                    alarm.message,
+                    gone.as_secs(),
+                    left.as_secs()
+                );
+            }
+            alarm
+        };
+        let mut open: Vec<Alarm> = self.open.values().map(told).collect();
+        open.sort_by_key(|alarm| alarm.id);
+        open
+    }
+
     /// Whether a person knows of this. None: it is not raised.
     pub(crate) fn is_acknowledged(&self, kind: Kind, subject: &str) -> Option<bool> {
         let open = self.open.get(&(kind, subject.to_owned()))?;

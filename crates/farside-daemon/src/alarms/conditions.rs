@@ -243,6 +243,8 @@ pub(crate) struct Conditions {
     moved: BTreeMap<String, (TransferSeen, Duration)>,
     /// The mirrors that there were, and whether one was missing at the last look already.
     mirrors: BTreeMap<String, bool>,
+    /// The same of pools.
+    pools: BTreeMap<String, bool>,
 }
 
 impl Conditions {
@@ -250,7 +252,8 @@ impl Conditions {
     pub(crate) fn look(&mut self, now: Duration, seen: &Seen, limits: &Limits) -> Vec<Finding> {
         let mut found = Found::default();
         self.moved.retain(|name, _| seen.mirrors.iter().any(|mirror| mirror.name == *name));
-        self.deleted(&seen.mirrors, &mut found);
+        deleted(&mut self.mirrors, seen.mirrors.iter().map(|mirror| &mirror.name), OF_UPDATES, &mut found);
+        deleted(&mut self.pools, seen.pools.iter().map(|pool| &pool.name), OF_POOLS, &mut found);
         for overtaken in &seen.overtaken {
             of_overtaken(overtaken, &mut found);
         }
@@ -296,22 +299,6 @@ impl Conditions {
             found.holds(Kind::EndsSoon, &subject, message, hint);
         }
         found.0
-    }
-
-    /// What was raised of a mirror that is no more is over. Not by the first look that misses it: a pool may just be opened or closed.
-    fn deleted(&mut self, mirrors: &[MirrorSeen], found: &mut Found) {
-        let is_there = |name: &String| mirrors.iter().any(|mirror| mirror.name == *name);
-        self.mirrors.retain(|name, was_missing| {
-            let is_deleted = !is_there(name) && *was_missing;
-            if is_deleted {
-                found.over(OF_UPDATES, name);
-            }
-            *was_missing = !is_there(name);
-            !is_deleted
-        });
-        for mirror in mirrors {
-            self.mirrors.insert(mirror.name.clone(), false);
-        }
     }
 
     fn mirror(
@@ -512,6 +499,27 @@ const OF_UPDATES: &[Kind] = &[
 const OF_POOLS: &[Kind] = &[Kind::PoolNearlyFull, Kind::PoolFull, Kind::PoolFailed, Kind::PoolSetBack];
 /// Of a peer.
 const OF_PEERS: &[Kind] = &[Kind::PeerGone, Kind::ClockWrong];
+
+/// What was raised of a mirror or a pool that is no more is over. Not by the first look that misses it: a pool may just be opened or
+/// closed. `known` is of those that were seen, and whether the last look missed them.
+fn deleted<'a>(
+    known: &mut BTreeMap<String, bool>,
+    there: impl Iterator<Item = &'a String>,
+    kinds: &[Kind],
+    found: &mut Found,
+) {
+    let there: BTreeSet<&String> = there.collect();
+    known.retain(|name, was_missing| {
+        let is_missing = !there.contains(name);
+        let is_deleted = is_missing && *was_missing;
+        if is_deleted {
+            found.over(kinds, name);
+        }
+        *was_missing = is_missing;
+        !is_deleted
+    });
+    known.extend(there.into_iter().map(|name| (name.clone(), false)));
+}
 
 #[derive(Default)]
 struct Found(Vec<Finding>);

@@ -4,7 +4,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use farside_api::{Pool, PoolEngine, PoolState, Split};
+use farside_api::{Pool, PoolEngine, PoolRoom, PoolState, Split};
 use farside_engine::TO_MAKE_ROOM_BELOW;
 use farside_mirror::{MirrorStatus, SourceHeard, SourceRelationship, State, Stopped, WentBack};
 use farside_peer::PeerStatus;
@@ -281,7 +281,8 @@ fn transfer(progress: &Progress) -> Option<TransferSeen> {
 
 fn pool(pool: Pool, grow: String, set_back: Option<farside_api::Timestamp>) -> PoolSeen {
     // Where the file system below is the shorter one, a larger pool helps nobody.
-    let of_below = pool.file_system.map(|short| below::level(short, pool.used_bytes.unwrap_or_default()));
+    let (used_bytes, is_full) = (pool.used_bytes.unwrap_or_default(), pool.room == Some(PoolRoom::Full));
+    let of_below = pool.file_system.map(|short| below::level(short, used_bytes, is_full));
     let is_short_below = of_below.is_some() && of_below >= pool.room;
     let known = (pool.state != PoolState::Opening).then_some(PoolKnown {
         room: pool.room,

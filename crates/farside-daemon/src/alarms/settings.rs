@@ -1,7 +1,6 @@
 //! `[alarms]` of `farside.toml`, read and checked. Pure, but for [`AlarmsConfig::doubts`], which looks at the files that are named.
 
 use std::fs::File;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,6 +11,7 @@ use super::book::HoldTimes;
 use super::conditions::Limits;
 use super::kind::Kind;
 use super::secret::secret_of;
+use crate::commands::why_not_run;
 use crate::durations;
 
 /// A peer that has not answered for so long is gone. A reboot takes less, and nobody is woken for a link that flaps.
@@ -187,15 +187,6 @@ impl AlarmsConfig {
     }
 }
 
-fn why_not_run(program: &Path) -> Option<String> {
-    match program.metadata() {
-        Err(error) => Some(error.to_string()),
-        Ok(found) if !found.is_file() => Some("it is no file".into()),
-        Ok(found) if found.permissions().mode() & 0o111 == 0 => Some("it may not be executed".into()),
-        Ok(_) => None,
-    }
-}
-
 impl AlarmsTable {
     /// Checks all of it.
     ///
@@ -285,6 +276,8 @@ fn command(words: Vec<String>, timeout: Duration) -> Result<CommandConfig, Strin
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     fn read(text: &str) -> Result<AlarmsConfig, String> {
@@ -307,6 +300,13 @@ mod tests {
         }
         assert_eq!(doubts.len(), 3, "{doubts:?}");
         farside_platform::private_file::store(&path("secret"), b"s\n").unwrap();
+        std::fs::set_permissions(path("secret"), std::fs::Permissions::from_mode(0o644)).unwrap();
+        let doubts = read(&text).unwrap().doubts();
+        assert!(
+            doubts[0].contains("others may read the secret in") && doubts[0].contains("chmod 600"),
+            "{doubts:?}"
+        );
+        std::fs::set_permissions(path("secret"), std::fs::Permissions::from_mode(0o600)).unwrap();
         std::fs::write(path("ca"), "").unwrap();
         std::fs::write(path("tell"), "#!/bin/sh\n").unwrap();
         let doubts = read(&text).unwrap().doubts();

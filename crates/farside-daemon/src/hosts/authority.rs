@@ -208,9 +208,7 @@ impl ServerCertificates {
         let key = KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).map_err(|error| failed(&error))?;
         let der = PrivateKeyDer::Pkcs8(key.serialize_der().into());
         let signing = provider.key_provider.load_private_key(der).map_err(|error| failed(&error))?;
-        let named =
-            names.iter().map(|name| san(name).ok_or_else(|| format!("{name:?} is no host name or address")));
-        let mut names: Vec<SanType> = named.collect::<Result<_, _>>()?;
+        let mut names = alternatives(names)?;
         names.extend(san(&host_name()));
         Ok(ServerCertificates { authority, key: Arc::new(key), signing, names: Arc::new(names) })
     }
@@ -232,6 +230,17 @@ impl ServerCertificates {
         let chain = vec![certificate.der().clone(), self.authority.certificate.clone()];
         Ok(CertifiedKey::new(chain, Arc::clone(&self.signing)))
     }
+}
+
+/// These names, as they are in a certificate.
+///
+/// # Errors
+/// Which one cannot be there.
+pub(super) fn alternatives(names: &[String]) -> Result<Vec<SanType>, String> {
+    names
+        .iter()
+        .map(|name| san(name).ok_or_else(|| format!("[nbd]: {name:?} is no host name or address")))
+        .collect()
 }
 
 fn san(name: &str) -> Option<SanType> {

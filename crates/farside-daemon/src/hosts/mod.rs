@@ -16,3 +16,16 @@ mod own;
 pub(crate) use book::{Hosts, Trust};
 pub(crate) use door::Door;
 pub(crate) use own::OwnFiles;
+
+use crate::options::NbdConfig;
+
+/// What the start would refuse of `[nbd]`'s names and files.
+///
+/// # Errors
+/// Which one is wrong.
+pub(crate) fn check(config: &NbdConfig) -> Result<(), String> {
+    match &config.own {
+        Some(files) => files.load(&rustls::crypto::aws_lc_rs::default_provider()).map(drop),
+        None => authority::alternatives(&config.names).map(drop),
+    }
+}

@@ -13,7 +13,9 @@ use axum::http::request::Parts;
 use axum::http::{HeaderName, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use farside_api::{CONFIRM_HEADER, Delayed, DelayedDocument, ErrorBody, ErrorCode, Plan, Uuid};
+use farside_api::{
+    CONFIRM_HEADER, Delayed, DelayedDocument, ErrorBody, ErrorCode, ErrorDocument, Plan, Uuid,
+};
 use serde_json::Value;
 use tokio_util::task::TaskTracker;
 use utoipa_axum::router::OpenApiRouter;
@@ -159,11 +161,14 @@ fn plan_of(parts: &Parts, route: &str, bytes: Bytes) -> Option<Request> {
 /// Why a request would be refused, as its plan says; none where that cannot be told.
 async fn refused_now(plan: Option<Request>, next: Next) -> Option<ErrorBody> {
     let answer = next.run(plan?).await;
-    if !answer.status().is_success() {
-        return None;
-    }
+    let status = answer.status();
     let bytes = to_bytes(answer.into_body(), BODY_BYTES_MAX).await.ok()?;
-    let plan: Plan = serde_json::from_slice(&bytes).ok()?;
+    // What is wrong already with asking, for example of a mirror that is not here, is no better an hour later. A site or a database
+    // that does not answer may be.
+    if status.is_client_error() {
+        return serde_json::from_slice::<ErrorDocument>(&bytes).ok().map(|said| said.error);
+    }
+    let plan: Plan = serde_json::from_slice(&bytes).ok().filter(|_| status.is_success())?;
     let refused = ErrorBody::new(ErrorCode::Refused, plan.refused?);
     Some(refused.hint("nothing waits, and nothing was changed"))
 }

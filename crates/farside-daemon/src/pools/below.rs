@@ -11,12 +11,14 @@ const FILLING_PART: u64 = 5;
 /// Less is nothing: it would be said as 0.0 MiB.
 const FULL_BYTES: u64 = 64 << 10;
 
-/// How much is left for the pool, by its file system alone. Never [`PoolRoom::Full`]: what is freed within the file is used again, so
-/// only the pool can tell whether nothing goes any more.
-pub(crate) fn level(below: PoolFileSystem, used_bytes: u64) -> PoolRoom {
+/// How much is left for the pool, by its file system alone. What is freed within the file is used again, so it is
+/// [`PoolRoom::Full`] only where a write `was_refused` for want of room, until one is not.
+pub(crate) fn level(below: PoolFileSystem, used_bytes: u64, was_refused: bool) -> PoolRoom {
     let all = used_bytes.saturating_add(below.free_bytes);
     let is_within = |part: u64| below.free_bytes <= all / part;
-    if is_within(NEARLY_FULL_PART) {
+    if was_refused && is_within(NEARLY_FULL_PART) {
+        PoolRoom::Full
+    } else if is_within(NEARLY_FULL_PART) {
         PoolRoom::NearlyFull
     } else if is_within(FILLING_PART) {
         PoolRoom::Filling
@@ -25,15 +27,22 @@ pub(crate) fn level(below: PoolFileSystem, used_bytes: u64) -> PoolRoom {
     }
 }
 
-/// What it means, and what to do.
-pub(super) fn warning(below: PoolFileSystem, path: &str) -> String {
+/// What hosts can still write, of so much that is free in the pool: into what the file has and the pool does not use, and what the
+/// file system has left.
+pub(super) fn writable(below: PoolFileSystem, size_bytes: u64, used_bytes: u64, free_bytes: u64) -> u64 {
+    let again = size_bytes.saturating_sub(below.may_take_bytes).saturating_sub(used_bytes);
+    free_bytes.min(again.saturating_add(below.free_bytes))
+}
+
+/// What it means, and what to do. Where a write `was_refused` nothing is left, however little that is.
+pub(super) fn warning(below: PoolFileSystem, path: &str, was_refused: bool) -> String {
     let size = |bytes: u64| match bytes >= 1 << 30 {
         true => format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30)),
         false => format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20)),
     };
     let may_take = size(below.may_take_bytes);
     let what = match below.free_bytes {
-        ..FULL_BYTES => format!(
+        free if was_refused || free < FULL_BYTES => format!(
             "the file system of {path} is full, and the pool may still take {may_take} of it. Hosts are told that there is no space, \
              except where the file has room that can be used again"
         ),
@@ -80,17 +89,39 @@ mod tests {
     #[test]
     fn a_file_system_fills_at_the_levels_of_a_pool() {
         const GIB: u64 = 1 << 30;
-        let of = |used, free_bytes| level(PoolFileSystem { free_bytes, may_take_bytes: 1 << 40 }, used * GIB);
+        let short = |free_bytes| PoolFileSystem { free_bytes, may_take_bytes: 1 << 40 };
+        let of = |used, free_bytes| level(short(free_bytes), used * GIB, false);
         assert_eq!(of(0, 10 * GIB), PoolRoom::Enough);
         assert_eq!(of(79, 21 * GIB), PoolRoom::Enough);
         assert_eq!(of(80, 20 * GIB), PoolRoom::Filling);
         assert_eq!(of(95, 5 * GIB), PoolRoom::NearlyFull);
-        assert_eq!(of(95, 0), PoolRoom::NearlyFull, "whether anything goes, the pool says");
+        assert_eq!(of(95, 0), PoolRoom::NearlyFull, "the file may have room that is used again");
+        assert_eq!(level(short(0), 95 * GIB, true), PoolRoom::Full);
+        assert_eq!(
+            level(short(50 * GIB), 50 * GIB, true),
+            PoolRoom::Enough,
+            "it was a limit of another kind"
+        );
         let below = PoolFileSystem { free_bytes: GIB, may_take_bytes: 9 * GIB };
-        let said = warning(below, "/srv/p.pool");
+        let said = warning(below, "/srv/p.pool", false);
         assert!(said.contains("/srv/p.pool has 1.0 GiB left") && said.contains("What to do"), "{said}");
-        let said = warning(PoolFileSystem { free_bytes: 4096, ..below }, "/srv/p.pool");
+        let said = warning(PoolFileSystem { free_bytes: 4096, ..below }, "/srv/p.pool", false);
+        assert!(warning(below, "/srv/p.pool", true).contains("/srv/p.pool is full"));
         assert!(said.contains("/srv/p.pool is full") && !said.contains("0.0 MiB"), "{said}");
+    }
+
+    #[test]
+    fn what_the_file_system_does_not_have_is_not_free() {
+        const MIB: u64 = 1 << 20;
+        let below = PoolFileSystem { free_bytes: 0, may_take_bytes: 960 * MIB };
+        assert_eq!(writable(below, 1024 * MIB, 64 * MIB, 960 * MIB), 0);
+        assert_eq!(
+            writable(below, 1024 * MIB, 44 * MIB, 980 * MIB),
+            20 * MIB,
+            "what the file has is used again"
+        );
+        let below = PoolFileSystem { free_bytes: 100 * MIB, may_take_bytes: 960 * MIB };
+        assert_eq!(writable(below, 1024 * MIB, 64 * MIB, 960 * MIB), 100 * MIB);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! may use the control socket cannot have the daemon run what he likes; requests name them.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -9,7 +10,7 @@ use tokio::process::Command;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::commands::{Ended, Running, marked};
+use crate::commands::{Ended, Running, marked, why_not_run};
 use crate::error::DaemonError;
 
 /// How long a command may take unless the file says otherwise: hosts stand still meanwhile.
@@ -78,6 +79,18 @@ impl HookTable {
 }
 
 impl Hook {
+    /// Why it would not run, as far as files tell. They may come later.
+    pub(crate) fn doubts(&self, name: &str) -> Vec<String> {
+        let doubt = |(what, command): (&str, &Vec<String>)| {
+            let program = command.first()?;
+            let why = why_not_run(Path::new(program))?;
+            Some(format!(
+                "[hooks.{name}]: no snapshot will be taken with it before that is mended: {what} {program}: {why}"
+            ))
+        };
+        [("freeze", &self.freeze), ("thaw", &self.thaw)].into_iter().filter_map(doubt).collect()
+    }
+
     /// Begins to freeze, by a command that can be found again by `mark`.
     ///
     /// # Errors

@@ -215,3 +215,23 @@ fn histories_at_random() {
         assert_eq!(unique.len(), ids.len(), "a number is given once");
     }
 }
+
+#[test]
+fn what_only_waits_to_be_cleared_is_not_told_as_if_it_were_so() {
+    let mut book = Book::new(Vec::new(), 1);
+    let immediately = || times(0, 60);
+    let said = |book: &Book, second: u64| book.told(at(second).monotonic, immediately())[0].message.clone();
+    book.look(at(0), vec![holds(Kind::ObjectiveBroken, "q/v")], immediately());
+    assert_eq!(said(&book, 1), "m");
+    book.look(at(2), vec![], immediately());
+    assert_eq!(said(&book, 22), "was: m; gone since 20 s, cleared in 40 s if it stays so");
+    assert_eq!(book.open()[0].message, "m", "what is stored and logged is what it was about");
+    // It comes again.
+    book.look(at(24), vec![holds(Kind::ObjectiveBroken, "q/v")], immediately());
+    assert_eq!(said(&book, 25), "m");
+    book.look(at(26), vec![unsure(Kind::ObjectiveBroken, "q/v")], immediately());
+    assert_eq!(said(&book, 27), "m");
+    book.look(at(30), vec![], immediately());
+    let [Edge::Cleared(cleared)] = &book.look(at(90), vec![], immediately())[..] else { panic!("one") };
+    assert_eq!(cleared.message, "m");
+}

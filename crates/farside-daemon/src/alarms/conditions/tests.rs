@@ -401,6 +401,24 @@ fn what_was_broken_off_or_deleted_is_not_late_any_more() {
 }
 
 #[test]
+fn nothing_is_wrong_with_a_pool_that_was_deleted() {
+    let over = |found: Vec<Finding>| {
+        let of_pools = found.into_iter().filter(|finding| finding.verdict == Verdict::Over);
+        of_pools.map(|finding| finding.kind).collect::<Vec<_>>()
+    };
+    let there = Seen { pools: vec![PoolSeen { name: "p".into(), known: None }], ..Seen::default() };
+    let mut conditions = Conditions::default();
+    let mut look = |seen: &Seen| over(conditions.look(Duration::ZERO, seen, &LIMITS));
+    assert_eq!(look(&there), []);
+    // It was closed and opened again between two looks, or deleted: the second look that misses it is sure.
+    assert_eq!(look(&Seen::default()), []);
+    assert_eq!(look(&there), []);
+    assert_eq!(look(&Seen::default()), []);
+    assert_eq!(look(&Seen::default()), OF_POOLS);
+    assert_eq!(look(&Seen::default()), []);
+}
+
+#[test]
 fn two_originals_are_told_at_both_sites() {
     let message = |seen: Seen| {
         let found = Conditions::default().look(Duration::ZERO, &seen, &LIMITS);
