@@ -301,15 +301,27 @@ pub(crate) async fn others_follow(context: &Context, of: &Mirror) -> bool {
     mirrors.iter().any(|m| is_other(m) && m.state != MirrorState::BrokenOff)
 }
 
+/// What whoever names a group that is not here may have meant.
+fn groups_here(groups: &BTreeSet<String>) -> String {
+    match groups.len() {
+        0 => String::from(
+            "there are no groups here; farside mirror set POOL/VOL --group NAME puts a mirror into one",
+        ),
+        _ => format!("groups here: {}", groups.iter().cloned().collect::<Vec<_>>().join(", ")),
+    }
+}
+
 /// The replicas of the group that hold a version, and the names of those that do not: these are not updated with the others.
 fn of_group(mirrors: Vec<Mirror>, group: &str, verb: Verb) -> Result<(Vec<Mirror>, Vec<String>), ErrorBody> {
+    let groups: BTreeSet<String> =
+        mirrors.iter().filter(|m| m.role == Role::Destination).filter_map(|m| m.group.clone()).collect();
     let all = of_name(mirrors, group, verb)?;
     let (empty, with_version): (Vec<Mirror>, Vec<Mirror>) = all.into_iter().partition(is_empty);
     match (with_version.is_empty(), empty.first()) {
         (false, _) => Ok((with_version, empty.into_iter().map(|m| m.name).collect())),
         (true, None) => {
             Err(ErrorBody::new(ErrorCode::NotFound, format!("no mirror here is in a group {group}"))
-                .hint("farside mirror set POOL/VOL --group NAME puts one into it"))
+                .hint(groups_here(&groups)))
         }
         (true, Some(first)) => {
             let message = match empty.len() {
