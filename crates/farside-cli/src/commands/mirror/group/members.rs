@@ -9,14 +9,15 @@ use farside_api::{
 use reqwest::Method;
 use serde::Serialize;
 
+use super::break_off::warnings_of;
 use super::halves;
 use super::named::{Verb, is_empty, of_name};
 use super::set_aside::moment_of_name;
 use crate::arguments::destructive::Destructive;
 use crate::arguments::names::VolumeName;
 use crate::commands::context::Context;
-use crate::commands::mirror::side_branches;
-use crate::confirm::{ask, describe, is_interactive, refuse_loss};
+use crate::commands::mirror::{side_branches, warnings};
+use crate::confirm::{ask, describe, is_interactive, refuse, refuse_loss};
 use crate::output::{json, print};
 
 /// A mirror of the group, and the snapshots of its replica.
@@ -129,7 +130,15 @@ pub(super) async fn consent<Q: Serialize>(
     for step in steps {
         plans.push(without_advice(plan_of(context, step).await?, command));
     }
-    let all = headline.to_owned() + &plans.iter().map(describe).collect::<String>();
+    let of_group = command.strip_prefix("farside mirror break --group ").map(str::trim_end);
+    let warned = of_group.map(|group| warnings_of(group, &plans)).unwrap_or_default();
+    if of_group.is_some() {
+        for plan in &mut plans {
+            let said: Vec<String> = warnings(plan).cloned().collect();
+            plan.would.retain(|line| !said.contains(line) || context.json);
+        }
+    }
+    let all = headline.to_owned() + &warned + &plans.iter().map(describe).collect::<String>();
     if destructive.plan {
         if context.json {
             json(&plans)
@@ -138,6 +147,7 @@ pub(super) async fn consent<Q: Serialize>(
         }
         return Ok(false);
     }
+    plans.iter().try_for_each(refuse)?;
     match ask(&all) {
         true => Ok(true),
         false => Err(ErrorBody::new(ErrorCode::Failed, "cancelled; nothing was changed")),
