@@ -61,6 +61,7 @@ pub async fn carry_out<T: DeserializeOwned>(
     if !flags.yes {
         if is_interactive() {
             let plan = plan().await?;
+            refuse(&plan)?;
             if !ask(&describe(&plan)) {
                 return Err(ErrorBody::new(ErrorCode::Failed, "cancelled; nothing was changed"));
             }
@@ -95,10 +96,20 @@ pub async fn carry_out_if_lost<T: DeserializeOwned>(
     if !is_interactive() {
         refuse_loss(&plan)?;
     }
+    refuse(&plan)?;
     if !ask(&describe(&plan)) {
         return Err(ErrorBody::new(ErrorCode::Failed, "cancelled; nothing was changed"));
     }
     client.confirmed(request.method, path, request.body).await.map(Some)
+}
+
+/// Of what its plan says is refused nothing is asked: whoever says yes to it has read past the reason.
+pub fn refuse(plan: &Plan) -> Result<(), ErrorBody> {
+    match &plan.refused {
+        None => Ok(()),
+        Some(why) => Err(ErrorBody::new(ErrorCode::Refused, why.clone())
+            .hint("nothing was changed. --plan shows what it would do besides")),
+    }
 }
 
 /// Refuses what its plan says destroys data, where nobody can be asked.
@@ -202,6 +213,13 @@ mod tests {
              kept:  as q/db@s9, a side branch; it opens\n         \
              3 blocks of 4 KiB (12.0 KiB), the last 1h00m\n"
         );
+    }
+
+    #[test]
+    fn of_what_is_refused_nothing_is_asked() {
+        assert_eq!(refuse(&plan()), Ok(()));
+        let refused = refuse(&Plan { refused: Some("broken off already".into()), ..plan() }).unwrap_err();
+        assert_eq!((refused.code, &*refused.message), (ErrorCode::Refused, "broken off already"));
     }
 
     #[test]

@@ -22,8 +22,8 @@ pub mod words;
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory, Parser};
 use farside_api::{ErrorBody, ErrorCode, ErrorDocument};
 
 use crate::arguments::Arguments;
@@ -74,14 +74,51 @@ fn without_hidden(error: &mut clap::Error) {
     }
 }
 
+/// Whoever works on a group names it as one, where the name of a volume is asked for: `typed` says for which verb.
+fn group_tip(error: &clap::Error, typed: impl Iterator<Item = String>) -> Option<String> {
+    let verb = typed.skip_while(|word| word != "mirror").nth(1)?;
+    let all = Arguments::command();
+    let verb = all.find_subcommand("mirror")?.find_subcommand(&verb)?;
+    let takes = |id: &str| verb.get_arguments().any(|a| a.get_id() == id);
+    // Elsewhere --group puts a mirror into one.
+    let takes_group =
+        takes("group") && !takes("policy") && !matches!(verb.get_name(), "create" | "set" | "import");
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => vec![text.clone()],
+        Some(ContextValue::Strings(texts)) => texts.clone(),
+        _ => Vec::new(),
+    };
+    let is_volume = text(ContextKind::InvalidArg).iter().any(|argument| argument.contains("VOLUME"));
+    match error.kind() {
+        ErrorKind::MissingRequiredArgument if is_volume && takes_group => {
+            Some("POOL/VOL, or all mirrors of a group: --group NAME".into())
+        }
+        ErrorKind::ValueValidation if is_volume => {
+            let value = text(ContextKind::InvalidValue).pop()?;
+            let is_plain = !value.is_empty() && !value.contains(['/', ':', '@']);
+            match (is_plain, takes_group) {
+                (false, _) => None,
+                (true, true) => Some(format!("a group? --group {value}")),
+                (true, false) => Some(format!(
+                    "a group? farside mirror status lists all mirrors, those of group {value} among them"
+                )),
+            }
+        }
+        _ => None,
+    }
+}
+
 /// What clap says of the arguments given. Help and version are no errors.
 fn usage_error(mut error: clap::Error) -> ExitCode {
     without_hidden(&mut error);
     let error = &error;
     let tip = match (error.kind(), error.get(ContextKind::InvalidSubcommand)) {
-        (ErrorKind::InvalidSubcommand, Some(ContextValue::String(word))) => words::tip(word),
-        _ => None,
+        (ErrorKind::InvalidSubcommand, Some(ContextValue::String(word))) => {
+            words::tip(word).map(ToOwned::to_owned)
+        }
+        _ => group_tip(error, std::env::args()),
     };
+    let tip = tip.as_deref();
     if error.use_stderr() && std::env::args_os().any(|argument| argument == "--json") {
         let text = error.render().to_string();
         let lines = text.lines().map(|line| line.trim_start_matches("error: ").trim());
@@ -98,4 +135,28 @@ fn usage_error(mut error: clap::Error) -> ExitCode {
         eprintln!("\nhint: {tip}");
     }
     ExitCode::from(if error.use_stderr() { 2 } else { 0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_names_a_group_as_a_volume_is_told_how_it_is_named() {
+        let tip = |line: &str| {
+            let typed = || line.split(' ').map(ToOwned::to_owned);
+            group_tip(&Arguments::try_parse_from(typed()).unwrap_err(), typed())
+        };
+        for verb in ["break", "drill", "resync", "swap", "update", "abort", "failover"] {
+            let mistaken = tip(&format!("farside mirror {verb} shop"));
+            assert_eq!(mistaken.as_deref(), Some("a group? --group shop"), "{verb}");
+            assert!(tip(&format!("farside mirror {verb}")).unwrap().contains("--group NAME"), "{verb}");
+        }
+        for verb in ["check", "status"] {
+            assert!(tip(&format!("farside mirror {verb} shop")).unwrap().contains("group shop"), "{verb}");
+        }
+        assert_eq!(tip("farside mirror break p/"), None);
+        assert_eq!(tip("farside mirror delete"), None);
+        assert_eq!(tip("farside volume delete shop"), None);
+    }
 }

@@ -3,6 +3,8 @@
 //! Each plan tells first what happens, then what would be lost for good, then what stays and where. Figures of data are in
 //! fields; the client puts them into the units its reader likes.
 
+use std::time::Duration;
+
 use farside_api::{Account, ErrorBody, HostStatus, Plan, StagedContent, Timestamp, Token, VolumeHost};
 use farside_engine::{BLOCK_BYTES, RoomBelow, StagingRoom, VolumeName};
 
@@ -376,6 +378,8 @@ pub(crate) struct BreakFacts<'a> {
     pub(crate) arrived_bytes: Option<u64>,
     /// The source's site, if there is a session and it answers.
     pub(crate) answering: Option<&'a str>,
+    /// A change of roles is under way, and ends by it.
+    pub(crate) is_swapping: bool,
     /// When the source's site was last heard, if it is away.
     pub(crate) heard: Option<Heard<'a>>,
     pub(crate) readers: usize,
@@ -456,7 +460,11 @@ pub(crate) fn break_off(facts: &BreakFacts<'_>) -> Plan {
              one: its hosts are stopped then if it was allowed with --fence, and else write on"
         }
     }));
-    if let Some(site) = facts.answering.filter(|_| at.is_none() && !is_given_up && !shows_own_state) {
+    if facts.is_swapping {
+        plan.would
+            .push(format!("the swap of {volume} that is under way is ended, and no role is changed by it"));
+    }
+    if let Some(site) = facts.answering.filter(|_| !is_given_up && !shows_own_state) {
         plan.would.push(format!(
             "{site} answers: if both sites run and the roles are only to change, farside mirror swap {volume} loses nothing"
         ));
@@ -539,6 +547,21 @@ pub(crate) fn break_off(facts: &BreakFacts<'_>) -> Plan {
     plan
 }
 
+/// `mirror break` of what is broken off, while a resync of it waits to begin.
+pub(crate) fn give_up_resync(volume: &VolumeName) -> Plan {
+    let mut plan = plan(format!("break mirror {volume}"));
+    plan.would.push(format!("the resync that waits is given up; hosts may write to {volume}, as before"));
+    plan
+}
+
+/// That what is planned begins only with a session, which there is none of now.
+pub(crate) fn waits_for_session(peer: &str, patience: Duration) -> String {
+    format!(
+        "there is no session with {peer} now: this would wait up to {} for one, and then begin; if none comes, nothing is changed",
+        roughly(patience.as_secs_f64())
+    )
+}
+
 /// `mirror resync`.
 pub(crate) struct ResyncFacts<'a> {
     pub(crate) volume: &'a VolumeName,
@@ -559,6 +582,8 @@ pub(crate) struct ResyncFacts<'a> {
     pub(crate) ends: Option<&'a str>,
     /// `PEER:POOL/VOL` that the volume follows, or followed, instead until now.
     pub(crate) replaces: Option<&'a str>,
+    /// `PEER:POOL/VOL` that have taken the volume over, and that it is not to follow.
+    pub(crate) taken_over_by: &'a [String],
     /// Nothing is in common, and everything is compared; `base` is what is here.
     pub(crate) compares: bool,
     /// What that volume follows itself, if it is no original.
@@ -572,6 +597,20 @@ pub(crate) struct ResyncFacts<'a> {
 pub(crate) fn resync(facts: &ResyncFacts<'_>) -> Plan {
     let ResyncFacts { volume, from, .. } = facts;
     let mut plan = plan(format!("resync {volume} from {from}"));
+    if !facts.taken_over_by.is_empty() {
+        let by = facts.taken_over_by.join(" and ");
+        plan.would.push(format!("{volume} was taken over by {by}, and this follows {from} instead"));
+        lose(
+            &mut plan,
+            format!(
+                "for the hosts here: what {by} holds that {from} does not. {by} still has it; to follow that: farside mirror resync {volume} \
+                 --from {}",
+                facts.taken_over_by[0]
+            ),
+            None,
+            None,
+        );
+    }
     plan.would
         .push(format!("{volume} becomes the replica of {from}: hosts may not write to it from then on"));
     plan.would.push(match facts.base {

@@ -19,6 +19,10 @@ pub trait Links: Send + Sync + 'static {
     async fn link(&self, peer: PeerId, wait: Duration) -> Result<Arc<dyn PeerLink>, SessionError>;
     /// Somebody has come to wait for what waits for a session already: whoever dials does it now, not after a pause.
     fn dial_now(&self, _peer: PeerId) {}
+    /// Whether nothing reaches `peer` now: there is no session, or one that is kept though none of its connections is left.
+    fn is_away(&self, _peer: PeerId) -> bool {
+        false
+    }
     /// What `peer` is called here, for whoever reads it.
     fn name_of(&self, _peer: PeerId) -> Option<String> {
         None
@@ -37,6 +41,10 @@ impl Links for Node {
 
     fn dial_now(&self, peer: PeerId) {
         Node::dial_now(self, peer);
+    }
+
+    fn is_away(&self, peer: PeerId) -> bool {
+        self.peer(peer).is_none_or(|peer| !peer.state.connected || peer.trouble.is_some())
     }
 
     fn name_of(&self, peer: PeerId) -> Option<String> {

@@ -16,8 +16,8 @@ use std::time::Duration;
 use farside_api::split::{splits, with_splits};
 use farside_api::{
     BreakMirror, CreateMirror, ErrorBody, ErrorCode, LogLine, Mirror, MirrorDestination, MirrorState,
-    Operation, OperationKind, OperationState, Peer, PeerState, PeerStatus, RequestedBy, ResyncMirror, Role,
-    SetMirror, SiteStatus, SourceHeard, StartTransfer, Timestamp, TransferKind, TransferRecord,
+    Operation, OperationKind, OperationState, Peer, PeerState, PeerStatus, Plan, RequestedBy, ResyncMirror,
+    Role, SetMirror, SiteStatus, SourceHeard, StartTransfer, Timestamp, TransferKind, TransferRecord,
     TransferResult, awake,
 };
 use reqwest::Method;
@@ -126,8 +126,8 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
         }
         Verb::Initialize { transfer: arguments, plan: true, .. } => {
             let request = StartTransfer { timeout_seconds: None };
-            start(&context, "initialize", &arguments, &request, Destructive { plan: true, yes: false })
-                .await?;
+            let destructive = Destructive { plan: true, yes: false };
+            start(&context, "initialize", &arguments, &request, destructive, false).await?;
         }
         Verb::Initialize { transfer: arguments, if_absent, plan: false } => {
             if if_absent && is_copied(&context, &arguments.volume).await? {
@@ -211,7 +211,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
             };
             let transfer = TransferArguments { volume, no_wait, timeout };
             let is_plan = destructive.plan;
-            start(&context, "resync", &transfer, &request, destructive).await?;
+            start(&context, "resync", &transfer, &request, destructive, request.from.is_some()).await?;
             if !is_plan && !context.json {
                 advise(&context, &transfer.volume).await;
             }
@@ -226,7 +226,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
             let is_shown = !destructive.plan && !context.json;
             // Before: afterwards it is no replica any more.
             let before = if is_shown { replica(&context, &transfer.volume).await } else { None };
-            start(&context, "swap", &transfer, &request, destructive).await?;
+            start(&context, "swap", &transfer, &request, destructive, false).await?;
             if let Some(advice) = before.as_ref().and_then(advice_after_swap) {
                 print(&advice);
             }
@@ -251,6 +251,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
                 body: Some(&request),
                 impact: Impact::Service,
             };
+            warn_unasked(&context, &request, destructive).await;
             let broken: Option<Mirror> =
                 carry_out(&context.client, request, destructive, context.json).await?;
             if let Some(broken) = broken {
@@ -534,17 +535,48 @@ async fn start(
     arguments: &TransferArguments,
     request: &impl serde::Serialize,
     destructive: Destructive,
+    is_source_named: bool,
 ) -> Result<(), ErrorBody> {
     let path = path(&arguments.volume, verb);
-    // Of what goes for good its plan tells: old side branches, and points that retention has kept while nothing rotated.
+    // Of what goes for good its plan tells: old side branches, and points that retention has kept while nothing rotated. And of a
+    // source that was named in place of another.
     let may_push_out = verb == "resync"
-        && (has_side_branches(context, &arguments.volume).await
+        && (is_source_named
+            || has_side_branches(context, &arguments.volume).await
             || replica(context, &arguments.volume).await.is_some_and(|mirror| mirror.retention.is_some()));
     let impact = if may_push_out { Impact::AsPlanned } else { Impact::Service };
     let request = DestructiveRequest { method: Method::POST, path: &path, body: Some(request), impact };
     match carry_out::<Operation>(&context.client, request, destructive, context.json).await? {
         Some(started) => follow(context, verb, arguments, None, started).await,
         None => Ok(()),
+    }
+}
+
+/// How long a break waits for what it only says: it is asked for in need.
+const WARNING_WITHIN: Duration = Duration::from_secs(3);
+
+/// What the plan of a break says of a source that is alive, and of a change of roles that it ends.
+pub(super) fn warnings(plan: &Plan) -> impl Iterator<Item = &String> {
+    let is_warning = |line: &&String| {
+        line.contains(" answers: if both sites run") || line.contains(" that is under way is ended")
+    };
+    plan.would.iter().filter(is_warning)
+}
+
+/// Of a break that nobody is asked about, those lines are said all the same, to whoever reads along. What its plan does not tell in a
+/// moment it is not held up for.
+async fn warn_unasked(
+    context: &Context,
+    request: &DestructiveRequest<'_, BreakMirror>,
+    destructive: Destructive,
+) {
+    if destructive.plan || (!destructive.yes && is_interactive()) {
+        return;
+    }
+    let (method, query) = (request.method.clone(), [("plan", "true")]);
+    let plan = context.client.request::<Plan>(method, request.path, &query, request.body);
+    if let Ok(Ok(plan)) = tokio::time::timeout(WARNING_WITHIN, plan).await {
+        warnings(&plan).for_each(|line| eprintln!("farside: {line}"));
     }
 }
 

@@ -1,6 +1,7 @@
 //! Which way a mirror goes: `/mirrors/POOL/VOL/break`, `/resync`, `/swap`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::{Path, State};
 use farside_api::{
@@ -56,6 +57,11 @@ async fn break_off(
     let status_before = mirror.status();
     let before = site.mirrors.document(&status_before, site.clock.now());
     if planned.plan && before.state == MirrorState::BrokenOff {
+        // That is what a break ends then.
+        let waits = site.operations.waiting().iter().any(|(volume, _)| *volume == name);
+        if waits && request.at.is_none() {
+            return Ok(Outcome::Plan(plans::give_up_resync(&name)));
+        }
         let refused = match site.mirrors.overtaken_why(&name).await {
             Some(why) => format!("{name} is {why}"),
             None => format!("{name} is broken off already: hosts may write to it"),
@@ -132,6 +138,7 @@ async fn break_off(
             fence: site.mirrors.fence_after(&name),
             arrived_bytes: running.map(|progress| progress.done_bytes),
             answering: answering.as_deref(),
+            is_swapping: status.is_swapping || site.operations.running_swap(&name).is_some(),
             heard,
             readers: site.exports.connections_to(&name).readers,
             group: before.group.as_deref(),
@@ -294,7 +301,7 @@ async fn resync(
     let refusing = site.takes_no_changes(&volume.pool).await?;
     if planned.plan {
         let refused = refusing.map(|refusing| refusing.why).or(refused);
-        return Ok(Outcome::Plan(plan_resync(&site, &volume, &from, comparing, refused).await?));
+        return Ok(Outcome::Plan(plan_resync(&site, &volume, &from, comparing, refused, patience).await?));
     }
     if let Some(refusing) = refusing {
         return Err(refusing.refusal(&format!("{volume} is as before: no role has changed")).into());
@@ -399,6 +406,7 @@ async fn plan_resync(
     from: &From,
     comparing: Comparing,
     busy: Option<String>,
+    patience: Duration,
 ) -> Result<Plan, ErrorBody> {
     let destination = site.mirrors.destination(&volume.pool)?;
     let known = site.mirrors.mirror(volume).ok().map(|mirror| mirror.status().relationship);
@@ -408,6 +416,7 @@ async fn plan_resync(
             .map(|_| format!("the mirror of {volume} is quiesced. Run farside mirror resume {volume} first"))
     });
     let asked = from.is_named.then(|| (from.peer, from.source.clone()));
+    let mut waits_for = None;
     let (found, refused) =
         match destination.plan_resync_comparing(volume, asked, comparing, PLAN_PATIENCE).await {
             Ok(found) => {
@@ -418,6 +427,11 @@ async fn plan_resync(
             Err(error) => {
                 let told = error.into_error_body();
                 match told.code {
+                    // No refusal: the command waits for a session, and does it then.
+                    ErrorCode::PeerUnreachable if site.node.peer(from.peer).is_some() => {
+                        waits_for = Some(peers::name_of(&site.node, from.peer));
+                        (None, busy)
+                    }
                     ErrorCode::Refused | ErrorCode::PeerUnreachable | ErrorCode::PeerRefused => {
                         (None, busy.or(Some(told.message)))
                     }
@@ -438,7 +452,13 @@ async fn plan_resync(
     let points = found.iter().flat_map(|found| &found.retention_lets_go);
     let points: Vec<_> =
         points.map(|p| (format!("{volume}@{}", p.name), convert::time(p.created_at))).collect();
+    let taken_over_by = site.mirrors.taken_over_by_others(volume, (from.peer, &from.source));
+    // What follows one of them itself is in one line with it.
+    let is_in_line = |by: &String| follows.is_some_and(|follows| by.ends_with(&format!(":{follows}")));
+    let taken_over_by: Vec<String> =
+        if taken_over_by.iter().any(is_in_line) { Vec::new() } else { taken_over_by };
     let plan = plans::resync(&ResyncFacts {
+        taken_over_by: &taken_over_by,
         follows: follows.map(ToString::to_string).as_deref(),
         lets_go: found.as_ref().map_or(&[][..], |found| &found.lets_go),
         retention_lets_go: &points,
@@ -454,7 +474,9 @@ async fn plan_resync(
         ends: ends.as_deref(),
         replaces: replaced.as_deref(),
     });
-    Ok(Plan { refused, ..plan })
+    let mut plan = Plan { refused, ..plan };
+    plan.would.splice(0..0, waits_for.map(|peer| plans::waits_for_session(&peer, patience)));
+    Ok(plan)
 }
 
 /// Changes the roles of both sides as planned; nothing is lost.
@@ -499,14 +521,24 @@ async fn swap(
     let refused = running.or(refused);
     if planned.plan {
         // What the command would ask, here and at the source; a session that is not there is no answer.
+        let mut waits_for = None;
         let refused = match refused {
             Some(refused) => Some(refused),
             None => {
                 let asked = destination.plan_swap(&volume, PLAN_PATIENCE).await;
-                asked.err().map(|error| error.into_error_body().message)
+                let asked = asked.err().map(MirrorError::into_error_body);
+                // Here it is known by now that the peer is paired: the command waits for it.
+                let (away, refused) = match asked {
+                    Some(error) if error.code == ErrorCode::PeerUnreachable => (true, None),
+                    asked => (false, asked.map(|error| error.message)),
+                };
+                let peer = mirror.status().relationship.peer;
+                waits_for = away.then(|| peers::name_of(&site.node, peer));
+                refused
             }
         };
         let mut plan = plans::swap(&volume, &document.source, document.lag_seconds);
+        plan.would.splice(0..0, waits_for.map(|peer| plans::waits_for_session(&peer, patience)));
         let (retention, group) = (document.retention.as_deref(), document.group.as_deref());
         plan.would.extend(group.map(plans::beside_swap));
         plan.would.extend(plans::left_by_swap(&document.source, retention, group));

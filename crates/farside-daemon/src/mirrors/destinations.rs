@@ -363,6 +363,25 @@ impl Mirrors {
         })
     }
 
+    /// Who has taken a volume over, if that is not `from`: what is to be followed may be another volume by mistake. Nobody where one of
+    /// them has gone on by way of others: then `from` may be in one line with it.
+    pub(crate) fn taken_over_by_others(
+        &self,
+        volume: &VolumeName,
+        from: (PeerId, &VolumeName),
+    ) -> Vec<String> {
+        let all = self.parts.source.overtaken_of(volume);
+        let is_itself = |r: &SourceRelationship| {
+            r.overtaken.as_ref().is_some_and(|o| o.beyond.is_none() && o.follows.is_empty())
+        };
+        if all.iter().any(|r| (r.peer, &r.destination) == from || !is_itself(r)) {
+            return Vec::new();
+        }
+        all.iter()
+            .map(|r| format!("{}:{}", peers::name_of(&self.parts.node, r.peer), r.destination))
+            .collect()
+    }
+
     /// Why `volume` is overtaken, and what can be done, as `mirror status` says it; none if it is not.
     pub(crate) async fn overtaken_why(&self, volume: &VolumeName) -> Option<String> {
         let held = self.held_by_others(Some(volume), false).await.ok()?;

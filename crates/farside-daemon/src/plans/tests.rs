@@ -236,6 +236,7 @@ fn a_break_shows_what_never_arrived_and_what_becomes_a_side_branch() {
         fence: FenceAfter::None,
         arrived_bytes: None,
         answering: None,
+        is_swapping: false,
         heard: None,
         readers: 0,
         group: None,
@@ -264,6 +265,11 @@ fn a_break_shows_what_never_arrived_and_what_becomes_a_side_branch() {
          kept: p/db@s9 (and what lies between), a side branch; it opens read-only over NBD under that name, and farside snapshot rollback goes back to it
          kept: Some(1) Some(4096) Some(3600.0)",
     );
+    // Who breaks off a living source at an earlier point wants it no less often by mistake; and a swap does not go on.
+    let at = BreakAt { snapshot: "monday", age_seconds: 3612.5, newer_bytes: Some(4096) };
+    let alive = break_off(&BreakFacts { at: Some(at), answering: Some("a"), is_swapping: true, ..facts() });
+    assert!(alive.would[2].starts_with("the swap of p/db that is under way is ended"), "{}", shown(&alive));
+    assert!(alive.would[3].starts_with("a answers: if both sites run"), "{}", shown(&alive));
     // A site that has died wrote nothing since: what was lost may be much less than the time until somebody decides.
     let heard = Heard { peer: "a", at: "2026-11-21T21:00:00Z".parse().unwrap(), after_seconds: 4.0 };
     let away = break_off(&BreakFacts { heard: Some(heard), ..facts() });
@@ -337,6 +343,7 @@ fn resync_and_swap_lose_nothing() {
         diverged_seconds: Some(600.0),
         ends: Some("b:q/db"),
         replaces: None,
+        taken_over_by: &[],
         compares: false,
         held_by: None,
         follows: None,
@@ -363,6 +370,12 @@ fn resync_and_swap_lose_nothing() {
     let facts = ResyncFacts { compares: false, ..facts };
     let emptied = resync(&ResyncFacts { emptied_bytes: 2 * 4096, ..facts });
     assert!(emptied.would[2].contains("2 blocks of 4 KiB held data at s9 and are empty"), "{emptied:?}");
+    // Another's volume by mistake.
+    let by = ["b:q/other".to_owned()];
+    let mistaken = resync(&ResyncFacts { taken_over_by: &by, ..facts });
+    assert_eq!(mistaken.would[0], "p/db was taken over by b:q/other, and this follows b:q/db instead");
+    assert!(mistaken.lost[0].contains("farside mirror resync p/db --from b:q/other"), "{mistaken:?}");
+    assert!(waits_for_session("b", std::time::Duration::from_secs(60)).contains("and then begin"));
     // The side branch that is made pushes an old one out.
     let old = ["rescue-2027-01-15T08:00:00Z".to_owned()];
     let pushed = resync(&ResyncFacts { lets_go: &old, ..facts });
@@ -574,6 +587,7 @@ fn no_plan_promises_writes_that_a_fence_refuses() {
             fence,
             arrived_bytes: None,
             answering: None,
+            is_swapping: false,
             heard: None,
             readers: 0,
             group: None,

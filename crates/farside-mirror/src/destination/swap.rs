@@ -392,7 +392,19 @@ async fn prepare(
 
 /// An update that has arrived whole.
 async fn arrive(mirror: &Mirror, link_wait: Duration) -> Result<TransferReport, MirrorError> {
-    let report = match mirror.update_alone(link_wait).await?.ended().await {
+    let asked = mirror.update_alone(link_wait).await?;
+    let ended = tokio::select! {
+        biased;
+        ended = asked.ended() => ended,
+        () = mirror.out_of_reach(link_wait) => Err(MirrorError::NoSession(String::from(
+            "nothing has reached the source in the time given",
+        ))),
+    };
+    if ended.is_err() {
+        // What the schedule wants goes on, and is not to promise a change of roles. A driver that has ended promises nothing.
+        let _ = mirror.change_roles(|done| RoleChangeCommand::Forgo { done }).await;
+    }
+    let report = match ended {
         Err(MirrorError::NoSession(why)) => {
             return Err(MirrorError::NoSession(format!(
                 "{why}; no role was changed, and none will be by itself"

@@ -153,6 +153,8 @@ pub(crate) enum RoleChangeCommand {
     Begin { reverse: Uuid, done: Reply<bool> },
     /// Whether one may begin.
     Look { done: Reply<()> },
+    /// Nobody waits any more for the update that was to come before it. What else wants that update has it go on.
+    Forgo { done: Reply<()> },
     /// The source names another reverse relationship.
     Agree { reverse: Uuid, done: Reply<()> },
     /// The source has learnt of this role change, or a later one, of which this side does not know: its count is older

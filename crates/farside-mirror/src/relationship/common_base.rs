@@ -272,6 +272,7 @@ async fn nothing_in_common(parts: &Parts, relationship: &Relationship) -> String
     let Relationship { source, destination, peer, .. } = relationship;
     let (engine, of) = (parts.engine.clone(), destination.clone());
     let record = blocking(move || Ok::<_, MirrorError>(engine.replica_record(&of)?)).await.ok().flatten();
+    let named = parts.links.name_of(*peer).map(|peer| format!(" --from {peer}:{source}")).unwrap_or_default();
     let is_another = |r: &ReplicaRecord| r.peer != peer.0 || r.source != source.to_string();
     let by_way = match record.filter(|r| !r.broken_off && is_another(r)) {
         Some(followed) => format!(
@@ -286,7 +287,7 @@ async fn nothing_in_common(parts: &Parts, relationship: &Relationship) -> String
     };
     format!(
         "no snapshot of {destination} is also at the peer's {source}: there is no point to go on from. Nothing was changed. \
-         {by_way}. Otherwise, if {destination} was a copy of the same data: farside mirror resync {destination} --whole \
+         {by_way}. Otherwise, if {destination} was a copy of the same data: farside mirror resync {destination}{named} --whole \
          compares everything, and what is equal does not travel. To copy everything: farside mirror create with a new volume \
          name; {destination} stays as it is"
     )

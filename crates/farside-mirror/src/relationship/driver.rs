@@ -121,7 +121,7 @@ pub(super) struct Driver {
     /// A person waits for the queued transfer.
     is_for_person: bool,
     /// The transfer that waits or runs is an update before a change of roles.
-    is_for_swap: bool,
+    pub(super) is_for_swap: bool,
     /// Somebody has asked for an update since the queued one was.
     is_asked_since: bool,
     /// Another member of its group has begun an update.

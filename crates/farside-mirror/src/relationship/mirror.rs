@@ -51,6 +51,8 @@ pub struct Asked {
 
 /// How much later than wanted a wait may end by itself.
 const OWN_END_WITHIN: Duration = Duration::from_secs(2);
+/// How often whoever waits for a source looks whether anything reaches it.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 impl Asked {
     /// Waits for the end of the transfer that covers the moment of asking. `Ok` is a report of one that ran, well or
@@ -139,6 +141,20 @@ impl Mirror {
     /// A transfer has been asked for, and has not begun for want of a session.
     fn waits_for_session(&self) -> bool {
         self.progress.borrow().as_ref().is_some_and(|progress| progress.phase == Phase::Waiting)
+    }
+
+    /// Returns once nothing has reached the source for `link_wait`, and a little more: what waits by itself for that long has ended by
+    /// then, and says more of it. A transfer is no word of the source: one that has begun hangs for as long as its session is kept
+    /// without a connection, and what the schedule asked for then waits for the next session with its own patience.
+    pub(crate) async fn out_of_reach(&self, link_wait: Duration) {
+        let peer = self.status.borrow().relationship.peer;
+        let mut since = Instant::now();
+        while since.elapsed() < link_wait + OWN_END_WITHIN {
+            tokio::time::sleep(LOOK_AGAIN).await;
+            if !self.parts.links.is_away(peer) {
+                since = Instant::now();
+            }
+        }
     }
 
     /// Who is before its transfer, if that waits for its turn.

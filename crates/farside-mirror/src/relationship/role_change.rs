@@ -31,6 +31,11 @@ impl Driver {
                 let result = self.check_swap();
                 let _ = done.send(result);
             }
+            RoleChangeCommand::Forgo { done } => {
+                self.is_for_swap = false;
+                self.publish();
+                let _ = done.send(Ok(()));
+            }
             RoleChangeCommand::Agree { reverse, done } => {
                 let result = match self.relationship.swap {
                     Some(SwapMark::Swapping { .. }) => self.mark(Some(SwapMark::Swapping { reverse })).await,

@@ -358,6 +358,28 @@ async fn a_cancel_that_comes_late_makes_nothing_writable() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_swap_waits_no_longer_than_it_was_asked_to_for_a_scheduled_update_that_hangs() {
+    let world = World::<MemoryEngine>::new(505, LinkSettings::default(), every(2)).await;
+    world.pair.network.cut("a", "b");
+    world.pair.network.reset("a", "b");
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    let (patience, begun) = (Duration::from_secs(3), tokio::time::Instant::now());
+    let given_up = world.swap_at_b(patience).await.unwrap().unwrap_err();
+    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}: {given_up}", begun.elapsed());
+    assert!(matches!(given_up, MirrorError::NoSession(_)), "{given_up}");
+    assert!(given_up.to_string().contains("no role was changed"), "{given_up}");
+    // What goes on is the schedule's, for as long as it takes.
+    for _ in 0..100 {
+        assert!(!world.r().status().is_for_swap);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    world.pair.network.heal("a", "b");
+    let r = world.r();
+    until("updates go on", || r.status().state == State::Mirrored).await;
+    assert_eq!(world.check_one_original("after it"), (true, false));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_prepare_that_comes_late_makes_nothing_read_only() {
     let world = World::<MemoryEngine>::new(510, LinkSettings::default(), Schedule::OnRequest).await;
     let late = world.pair.a.fault_injector.hold(PREPARE);

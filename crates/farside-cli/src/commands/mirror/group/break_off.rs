@@ -1,12 +1,13 @@
 //! `farside mirror break --group`.
 
-use farside_api::{BreakMirror, ErrorBody, Mirror, Timestamp};
+use farside_api::{BreakMirror, ErrorBody, Mirror, Plan, Timestamp};
 use reqwest::Method;
 use serde::Serialize;
 
 use super::abort::{give_up, lines, names, refused_break, with_given_up};
 use super::members::{
     Group, Instant, Line, Member, Step, consent, decided, gone_since, instant_of, known, members, mirrors_of,
+    plan_of,
 };
 use super::named::Verb;
 use super::own_state;
@@ -15,7 +16,8 @@ use super::since::{self, Since};
 use super::since_swap::{self, Whole};
 use crate::arguments::destructive::Destructive;
 use crate::commands::context::Context;
-use crate::confirm::{DestructiveRequest, Impact, carry_out};
+use crate::commands::mirror::{WARNING_WITHIN, warnings};
+use crate::confirm::{DestructiveRequest, Impact, carry_out, is_interactive};
 use crate::quantities::{duration, time};
 
 /// What came of it.
@@ -60,6 +62,11 @@ pub(crate) async fn break_off(
     );
     context.aside(&note);
     let command = format!("farside mirror break --group {group} ");
+    let is_asked = destructive.plan || (!destructive.yes && is_interactive());
+    if !is_asked {
+        let plans = tokio::time::timeout(WARNING_WITHIN, plans_of(context, &steps)).await.unwrap_or_default();
+        warnings_of(group, &plans).lines().for_each(|line| eprintln!("farside: {line}"));
+    }
     if !consent(context, &command, &headline, &steps, destructive).await? {
         return Ok(());
     }
@@ -108,9 +115,38 @@ pub(crate) async fn break_off(
                 Some(format!("but hosts' writes to {} fail for now: {}\n", m.name, m.hosts_refused.as_ref()?))
             })
             .collect();
-        writable(&names, &still, &moment, is_whole) + &refused + &kept + &gone + &note + &lines(&given_up)
+        let back = format!(
+            "to take this back: farside mirror resync --group {group}; what hosts write here until then stays as side branches\n"
+        );
+        writable(&names, &still, &moment, is_whole) + &refused + &kept + &gone + &note + &lines(&given_up) + &back
     });
     Ok(())
+}
+
+/// The plans of all steps, as far as they can be told.
+async fn plans_of(context: &Context, steps: &[Step<'_, BreakMirror>]) -> Vec<Plan> {
+    let mut plans = Vec::new();
+    for step in steps {
+        plans.extend(plan_of(context, step).await);
+    }
+    plans
+}
+
+/// What the plans of its volumes say of a source that is alive, for the whole group, and of changes of roles that end by it.
+pub(super) fn warnings_of(group: &str, plans: &[Plan]) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for line in plans.iter().flat_map(warnings) {
+        let line = match line.split_once(" answers: ") {
+            Some((site, _)) => format!(
+                "{site} answers: if both sites run and the roles are only to change, farside mirror swap --group {group} loses nothing"
+            ),
+            None => line.clone(),
+        };
+        if !lines.contains(&line) {
+            lines.push(line);
+        }
+    }
+    lines.iter().map(|line| format!("{line}\n")).collect()
 }
 
 /// What a break of the group is to do.
@@ -231,6 +267,24 @@ mod tests {
         let (then, now) = (at("2026-11-26T12:00:00Z"), at("2026-11-26T12:04:12Z"));
         assert_eq!(with_age(then, now), "2026-11-26T12:00:00Z (4m12s ago)");
         assert_eq!(with_age(now, then), "2026-11-26T12:04:12Z", "clocks differ");
+    }
+
+    #[test]
+    fn a_source_that_answers_is_named_once_and_for_the_whole_group() {
+        let of = |volume: &str| Plan {
+            would: vec![
+                "hosts may write".into(),
+                format!(
+                    "a answers: if both sites run and the roles are only to change, farside mirror swap {volume} loses nothing"
+                ),
+            ],
+            ..Plan::default()
+        };
+        assert_eq!(
+            warnings_of("shop", &[of("q/a"), of("q/b")]),
+            "a answers: if both sites run and the roles are only to change, farside mirror swap --group shop loses nothing\n"
+        );
+        assert_eq!(warnings_of("shop", &[]), "");
     }
 
     #[test]

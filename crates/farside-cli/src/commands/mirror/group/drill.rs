@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use farside_api::split::Split;
 use farside_api::{Drill, ErrorBody, ErrorCode, Mirror, StartDrill};
+use serde::Serialize;
 
 use super::halves;
 use super::members::{Group, Line, Member, instant_of, members, volumes_of};
@@ -26,7 +27,8 @@ pub(crate) async fn run(context: &Context, arguments: DrillArguments) -> Result<
         of_group.note_aside(context, &group);
         let own = of_own_state(&of_group, &drills);
         context.aside(&own);
-        context.show(&drills, |drills| made(drills) + &own + &of_group.note(&group));
+        let split = of_split(&group, &of_group.members);
+        context.show(&tried(&drills, &split), |_| made(&drills) + &own + &of_group.note(&group) + &split);
         return Ok(());
     };
     // From here on a signal must not end this process before the clones are deleted.
@@ -64,7 +66,8 @@ pub(crate) async fn run(context: &Context, arguments: DrillArguments) -> Result<
             failures.extend(failure(None, &end, &drill.name));
         }
     }
-    context.show(&drills, |drills| {
+    let split = of_split(&group, &of_group.members);
+    context.show(&tried(&drills, &split), |_| {
         let outcome = if why.is_none() { "the command succeeded" } else { "the command did not succeed" };
         let first = &drills[0];
         format!(
@@ -77,6 +80,7 @@ pub(crate) async fn run(context: &Context, arguments: DrillArguments) -> Result<
             drills.iter().filter(|d| d.run.as_ref().is_some_and(|run| run.deleted)).count(),
         ) + &own
             + &of_group.note(&group)
+            + &split
     });
     let of_command = why.map(|why| ErrorBody::new(ErrorCode::Failed, why));
     match of_command.into_iter().chain(failures).reduce(|all, more| {
@@ -89,6 +93,44 @@ pub(crate) async fn run(context: &Context, arguments: DrillArguments) -> Result<
         None => Ok(()),
         Some(error) => Err(Failed { error, is_printed: context.json, exit_code: None }),
     }
+}
+
+/// A clone, and what is to be known of the group that it is one of.
+#[derive(Serialize)]
+struct Tried<'a> {
+    #[serde(flatten)]
+    drill: &'a Drill,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    note: &'a str,
+}
+
+fn tried<'a>(drills: &'a [Drill], note: &'a str) -> Vec<Tried<'a>> {
+    drills.iter().map(|drill| Tried { drill, note: note.trim_end() }).collect()
+}
+
+/// That some of the group were broken off and others follow: a line; nothing if all are alike. Their clones are of one moment all the
+/// same, and so a failover of the group as it is now is not what was tried.
+fn of_split(group: &str, members: &[Member]) -> String {
+    let of = |is_broken_off| -> Vec<&str> {
+        let alike = members.iter().filter(|m| m.is_broken_off() == is_broken_off);
+        alike.map(|m| m.mirror.name.as_str()).collect()
+    };
+    let (broken_off, follow) = (of(true), of(false));
+    if broken_off.is_empty() || follow.is_empty() {
+        return String::new();
+    }
+    format!(
+        "group {group} is split: {} broken off, and {} still. The clones are of one moment all the same, and not of what hosts have written \
+         to {} since. farside mirror break --group {group} takes over the rest; farside mirror resync --group {group} takes the break back\n",
+        are(&broken_off, "is", "are"),
+        are(&follow, "follows", "follow"),
+        if broken_off.len() == 1 { "it" } else { "them" },
+    )
+}
+
+/// `q/a is`, `q/a and q/b are`.
+fn are(names: &[&str], one: &str, more: &str) -> String {
+    format!("{} {}", names.join(" and "), if names.len() == 1 { one } else { more })
 }
 
 /// A clone of each member, all of one moment; all of them, or none.
@@ -218,4 +260,19 @@ fn made(drills: &[Drill]) -> String {
         );
     }
     text + "delete each with farside volume delete when the drill is over\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::members::tests::member;
+    use super::*;
+
+    #[test]
+    fn a_group_of_which_one_was_broken_off_by_itself_is_said_to_be_split() {
+        let (follows, off) = (member("q/a", "mirrored", None, &[]), member("q/b", "broken-off", None, &[]));
+        assert_eq!(of_split("shop", &[follows.clone()]) + &of_split("shop", &[off.clone()]), "");
+        let said = of_split("shop", &[follows, off]);
+        assert!(said.starts_with("group shop is split: q/b is broken off, and q/a follows still."), "{said}");
+        assert!(said.contains("farside mirror resync --group shop"), "{said}");
+    }
 }

@@ -9,14 +9,15 @@ use farside_api::{
 use reqwest::Method;
 use serde::Serialize;
 
+use super::break_off::warnings_of;
 use super::halves;
 use super::named::{Verb, is_empty, of_name};
 use super::set_aside::moment_of_name;
 use crate::arguments::destructive::Destructive;
 use crate::arguments::names::VolumeName;
 use crate::commands::context::Context;
-use crate::commands::mirror::side_branches;
-use crate::confirm::{ask, describe, is_interactive, refuse_loss};
+use crate::commands::mirror::{side_branches, warnings};
+use crate::confirm::{ask, describe, is_interactive, refuse, refuse_loss};
 use crate::output::{json, print};
 
 /// A mirror of the group, and the snapshots of its replica.
@@ -129,7 +130,15 @@ pub(super) async fn consent<Q: Serialize>(
     for step in steps {
         plans.push(without_advice(plan_of(context, step).await?, command));
     }
-    let all = headline.to_owned() + &plans.iter().map(describe).collect::<String>();
+    let of_group = command.strip_prefix("farside mirror break --group ").map(str::trim_end);
+    let warned = of_group.map(|group| warnings_of(group, &plans)).unwrap_or_default();
+    if of_group.is_some() {
+        for plan in &mut plans {
+            let said: Vec<String> = warnings(plan).cloned().collect();
+            plan.would.retain(|line| !said.contains(line) || context.json);
+        }
+    }
+    let all = headline.to_owned() + &warned + &plans.iter().map(describe).collect::<String>();
     if destructive.plan {
         if context.json {
             json(&plans)
@@ -138,6 +147,7 @@ pub(super) async fn consent<Q: Serialize>(
         }
         return Ok(false);
     }
+    plans.iter().try_for_each(refuse)?;
     match ask(&all) {
         true => Ok(true),
         false => Err(ErrorBody::new(ErrorCode::Failed, "cancelled; nothing was changed")),
@@ -301,15 +311,27 @@ pub(crate) async fn others_follow(context: &Context, of: &Mirror) -> bool {
     mirrors.iter().any(|m| is_other(m) && m.state != MirrorState::BrokenOff)
 }
 
+/// What whoever names a group that is not here may have meant.
+fn groups_here(groups: &BTreeSet<String>) -> String {
+    match groups.len() {
+        0 => String::from(
+            "there are no groups here; farside mirror set POOL/VOL --group NAME puts a mirror into one",
+        ),
+        _ => format!("groups here: {}", groups.iter().cloned().collect::<Vec<_>>().join(", ")),
+    }
+}
+
 /// The replicas of the group that hold a version, and the names of those that do not: these are not updated with the others.
 fn of_group(mirrors: Vec<Mirror>, group: &str, verb: Verb) -> Result<(Vec<Mirror>, Vec<String>), ErrorBody> {
+    let groups: BTreeSet<String> =
+        mirrors.iter().filter(|m| m.role == Role::Destination).filter_map(|m| m.group.clone()).collect();
     let all = of_name(mirrors, group, verb)?;
     let (empty, with_version): (Vec<Mirror>, Vec<Mirror>) = all.into_iter().partition(is_empty);
     match (with_version.is_empty(), empty.first()) {
         (false, _) => Ok((with_version, empty.into_iter().map(|m| m.name).collect())),
         (true, None) => {
             Err(ErrorBody::new(ErrorCode::NotFound, format!("no mirror here is in a group {group}"))
-                .hint("farside mirror set POOL/VOL --group NAME puts one into it"))
+                .hint(groups_here(&groups)))
         }
         (true, Some(first)) => {
             let message = match empty.len() {
