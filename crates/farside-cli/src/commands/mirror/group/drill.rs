@@ -270,7 +270,10 @@ mod tests {
     #[test]
     fn a_group_of_which_one_was_broken_off_by_itself_is_said_to_be_split() {
         let (follows, off) = (member("q/a", "mirrored", None, &[]), member("q/b", "broken-off", None, &[]));
-        assert_eq!(of_split("shop", &[follows.clone()]) + &of_split("shop", &[off.clone()]), "");
+        assert_eq!(
+            of_split("shop", std::slice::from_ref(&follows)) + &of_split("shop", std::slice::from_ref(&off)),
+            ""
+        );
         let said = of_split("shop", &[follows, off]);
         assert!(said.starts_with("group shop is split: q/b is broken off, and q/a follows still."), "{said}");
         assert!(said.contains("farside mirror resync --group shop"), "{said}");
