@@ -1,8 +1,8 @@
 //! Limits: what a site, a peer or a mirror may take of the link.
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::Timestamp;
 use crate::site::DaemonStatus;
 
 /// A limit as it is set, and as it holds now.

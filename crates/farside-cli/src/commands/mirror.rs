@@ -10,6 +10,7 @@ mod import;
 mod levels;
 mod outcomes;
 pub(super) mod side_branches;
+mod warnings;
 
 use std::time::Duration;
 
@@ -26,6 +27,7 @@ pub(super) use check::most_of as lag_at_most;
 
 use self::outcomes::{advice_after_resync, advice_after_swap, name_of, outcome};
 use self::side_branches::{gone_since, has_side_branches, side_branches};
+use self::warnings::{WARNING_WITHIN, warnings};
 use super::context::{Context, Failed};
 use super::present;
 use crate::arguments::destructive::Destructive;
@@ -550,17 +552,6 @@ async fn start(
         Some(started) => follow(context, verb, arguments, None, started).await,
         None => Ok(()),
     }
-}
-
-/// How long a break waits for what it only says: it is asked for in need.
-const WARNING_WITHIN: Duration = Duration::from_secs(3);
-
-/// What the plan of a break says of a source that is alive, and of a change of roles that it ends.
-pub(super) fn warnings(plan: &Plan) -> impl Iterator<Item = &String> {
-    let is_warning = |line: &&String| {
-        line.contains(" answers: if both sites run") || line.contains(" that is under way is ended")
-    };
-    plan.would.iter().filter(is_warning)
 }
 
 /// Of a break that nobody is asked about, those lines are said all the same, to whoever reads along. What its plan does not tell in a

@@ -403,7 +403,7 @@ mod tests {
         let said = check(&[own]).unwrap_err();
         assert!(said.contains("q/a is to be resynced first") && said.ends_with("(no session)"), "{said}");
         let lost = mirror("q/a", json!({ "schedule": null, "schedule_lost": true }));
-        assert!(check(&[lost]).unwrap_err().contains("knew whether it had a schedule"));
+        assert!(check(&[lost]).unwrap_err().contains("--if-absent"));
         assert_eq!(check(&[]).unwrap_err(), "nothing here is mirrored");
         let overtaken = json!({ "role": "source", "destination": "south:q/a", "lag_seconds": null, "overtaken": {
             "since": "2026-11-21T21:00:00Z", "reported_at": "2026-11-21T21:00:01Z", "snapshot": null, "diverged_bytes": null,

@@ -16,7 +16,7 @@ use super::since::{self, Since};
 use super::since_swap::{self, Whole};
 use crate::arguments::destructive::Destructive;
 use crate::commands::context::Context;
-use crate::commands::mirror::{WARNING_WITHIN, warnings};
+use crate::commands::mirror::warnings::{WARNING_WITHIN, warnings_of};
 use crate::confirm::{DestructiveRequest, Impact, carry_out, is_interactive};
 use crate::quantities::{duration, time};
 
@@ -130,23 +130,6 @@ async fn plans_of(context: &Context, steps: &[Step<'_, BreakMirror>]) -> Vec<Pla
         plans.extend(plan_of(context, step).await);
     }
     plans
-}
-
-/// What the plans of its volumes say of a source that is alive, for the whole group, and of changes of roles that end by it.
-pub(super) fn warnings_of(group: &str, plans: &[Plan]) -> String {
-    let mut lines: Vec<String> = Vec::new();
-    for line in plans.iter().flat_map(warnings) {
-        let line = match line.split_once(" answers: ") {
-            Some((site, _)) => format!(
-                "{site} answers: if both sites run and the roles are only to change, farside mirror swap --group {group} loses nothing"
-            ),
-            None => line.clone(),
-        };
-        if !lines.contains(&line) {
-            lines.push(line);
-        }
-    }
-    lines.iter().map(|line| format!("{line}\n")).collect()
 }
 
 /// What a break of the group is to do.

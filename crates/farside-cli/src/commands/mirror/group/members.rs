@@ -9,14 +9,14 @@ use farside_api::{
 use reqwest::Method;
 use serde::Serialize;
 
-use super::break_off::warnings_of;
 use super::halves;
 use super::named::{Verb, is_empty, of_name};
 use super::set_aside::moment_of_name;
 use crate::arguments::destructive::Destructive;
 use crate::arguments::names::VolumeName;
 use crate::commands::context::Context;
-use crate::commands::mirror::{side_branches, warnings};
+use crate::commands::mirror::side_branches;
+use crate::commands::mirror::warnings::{warnings, warnings_of};
 use crate::confirm::{ask, describe, is_interactive, refuse, refuse_loss};
 use crate::output::{json, print};
 
