@@ -51,7 +51,7 @@ fn a_group_is_updated_tried_and_taken_over_as_of_one_moment() {
     let (a, b) = (&pair.a, &pair.b);
     // First copies are of different moments.
     assert!(b.fails(4, "mirror break --group shop --yes").contains("no snapshot of one moment"));
-    assert!(b.fails(3, "mirror break --group other --yes").contains("--group"));
+    assert!(b.fails(3, "mirror break --group other --yes").contains("groups here: shop"));
     let said = a.fails(4, "mirror update p/data");
     assert!(said.contains("p/data is the source here; its replica is b:q/data"), "{said}");
     b.fails(2, "mirror break q/data --group shop");

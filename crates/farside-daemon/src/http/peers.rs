@@ -306,7 +306,9 @@ async fn allow(
     };
     let unseen = site.rights.allow(&site.state, volumes.iter().cloned().map(right).collect()).await?;
     let mut notes = site.mirrors.set_fences(peer.record.id, &volumes, request.fence).await?;
-    notes.extend(unseen.iter().map(plans::right_unseen));
+    // Of a pool that is not known here the name is what is said.
+    let is_known = |of: &&peers::Unseen| of.is_bound || site.pools.knows(&of.volume.pool);
+    notes.extend(unseen.iter().filter(is_known).map(plans::right_unseen));
     for volume in &volumes {
         notes.extend(parse(volume).ok().and_then(|name| waiting(&site, &peer.record.name, &name)));
     }
