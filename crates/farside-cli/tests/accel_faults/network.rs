@@ -82,7 +82,7 @@ fn a_firewall_drops_what_is_between_the_boxes_for_a_moment() {
     let rules = "tcp dport 7442 drop\ntcp sport 7442 drop";
     boxes_apart("a firewall drops TCP 7442, for a moment", rules, 4, |seen, whole| {
         assert_eq!(whole, [true; 2], "open connections go on");
-        // One that began soon after the boxes had met again was once, of some forty runs, held for the patience with a peer, and went
+        // One that began soon after the boxes had met again was once held for the patience with a peer, and went
         // plainly then.
         let is_as_they_meet =
             (4.0..7.0).contains(&seen.all_flow) && seen.slowest <= PATIENCE_WITH_A_PEER + MARGIN;
