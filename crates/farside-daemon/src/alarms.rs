@@ -249,6 +249,12 @@ impl Alarms {
         open.filter(|alarm| alarm.kind == kind).map(|alarm| alarm.subject).collect()
     }
 
+    /// When a person said that this is known, if it is raised and somebody has.
+    pub(crate) fn acknowledged_at(&self, kind: Kind, subject: &str) -> Option<Timestamp> {
+        let open = self.book.lock().open();
+        open.into_iter().find(|alarm| alarm.kind == kind && alarm.subject == subject)?.acknowledged_at
+    }
+
     /// Whether an alarm of this kind is raised, and if so, whether somebody knows.
     pub(crate) fn is_acknowledged(&self, kind: Kind, subject: &str) -> Option<bool> {
         self.book.lock().is_acknowledged(kind, subject)

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use farside_api::split::{splits, with_splits};
 use farside_api::{
-    BreakMirror, CreateMirror, ErrorBody, ErrorCode, LogLine, Mirror, MirrorDestination, MirrorState,
+    Alarm, BreakMirror, CreateMirror, ErrorBody, ErrorCode, LogLine, Mirror, MirrorDestination, MirrorState,
     Operation, OperationKind, OperationState, Peer, PeerState, PeerStatus, Plan, RequestedBy, ResyncMirror,
     Role, SetMirror, SiteStatus, SourceHeard, StartTransfer, Timestamp, TransferKind, TransferRecord,
     TransferResult, awake,
@@ -312,7 +312,10 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
             let asked: Vec<String> = volumes.iter().map(ToString::to_string).collect();
             let most = max_lag.map(|most| most.as_secs_f64());
             let silent = check::silent(&peers, most, started_at, Timestamp::now());
-            match check::judged(&mirrors, &silent, &asked, most) {
+            // Whoever may not read them, or asks an older daemon, has what the mirrors themselves say.
+            let alarms: Vec<Alarm> = context.client.get(&["alarms"]).await.unwrap_or_default();
+            let judged = check::judged(&mirrors, &silent, &asked, most);
+            match check::with_alarms(judged, &alarms, &mirrors, &asked) {
                 Ok(found) => {
                     let document = serde_json::json!({ "checked": true, "message": found, "problems": [] });
                     context.show(&document, |_| format!("{found}\n"));

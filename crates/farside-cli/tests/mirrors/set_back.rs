@@ -55,8 +55,13 @@ fn an_original_whose_pool_was_set_back_is_told_at_both_sites_until_somebody_know
     assert_eq!(alarm(&pair.b, "source-went-back").unwrap()["id"], told["id"]);
 
     // Persons see to it.
-    eventually("the sites meet", || pair.b.farside("mirror update q/v").status.success());
-    eventually("it is over at the replica's site", || alarm(&pair.b, "source-went-back").is_none());
+    assert!(pair.b.fails(1, "mirror check").contains("source-went-back"));
+    assert!(pair.a.fails(1, "mirror check").contains("pool-set-back"));
+    eventually("it is over at the replica's site", || {
+        // Not at once: whoever asks a moment after it was found has not seen it.
+        pair.b.farside("mirror update q/v").status.success() && alarm(&pair.b, "source-went-back").is_none()
+    });
+    pair.b.ok("mirror check");
     let id = alarm(&pair.a, "pool-set-back").unwrap()["id"].as_str().unwrap().to_owned();
     pair.a.ok(&format!("alarm ack {id}"));
     eventually("it is over at the source's site", || alarm(&pair.a, "pool-set-back").is_none());

@@ -696,7 +696,7 @@ fn of_went_back(name: &str, mirror: &DrivenSeen, found: &mut Found) {
             why.clone(),
             format!(
                 "if nobody at {0} meant it, stop its hosts first: they write to what is older. What {name} showed is in the side branch \
-                 named above: look into it (farside volume clone), or go on from it (farside mirror break {name}, then farside \
+                 named above: look into it (farside clone), or go on from it (farside mirror break {name}, then farside \
                  snapshot rollback). If it was meant: farside mirror update {name}",
                 mirror.peer
             ),

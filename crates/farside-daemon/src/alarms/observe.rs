@@ -86,11 +86,15 @@ pub(super) async fn look(
 /// The pools that are older copies of themselves. Of what a person has acknowledged nothing more is said.
 async fn set_back(site: &Site) -> BTreeMap<String, SetBack> {
     let mut set_back = site.pool_marks.set_back(&site.pools);
-    let known = |name: &String| site.alarms.is_acknowledged(Kind::PoolSetBack, name) == Some(true);
-    let settled: Vec<String> = set_back.keys().filter(|name| known(name)).cloned().collect();
-    for name in settled {
+    let known = |(name, of): (&String, &SetBack)| {
+        let at = convert::time(site.alarms.acknowledged_at(Kind::PoolSetBack, name)?);
+        Some((name.clone(), of.found_at <= at))
+    };
+    let acknowledged: Vec<(String, bool)> = set_back.iter().filter_map(known).collect();
+    for (name, is_of_this) in acknowledged {
+        // What was acknowledged before this was found is another: with this look its alarm is over, and the next one raises this.
         set_back.remove(&name);
-        if let Ok(pool) = site.pools.get(&name) {
+        if is_of_this && let Ok(pool) = site.pools.get(&name) {
             site.pool_marks.settle(pool.id()).await;
         }
     }

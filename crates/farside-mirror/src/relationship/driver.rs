@@ -103,6 +103,8 @@ pub(super) struct Driver {
     pub(super) rescues: Vec<Uuid>,
     /// An update that nobody asked to go back has made one; until a person asks for something, or it is gone.
     pub(super) went_back: Option<(Uuid, String)>,
+    /// When that was, on monotonic time.
+    pub(super) went_back_at: Duration,
     /// Such a one is over, or would be: a person has asked for something since this process began.
     pub(super) is_back_settled: bool,
     /// What lets go what retention does not name any more.
@@ -196,6 +198,7 @@ impl Driver {
             quiet: QuietUpdates::default(),
             rescues: Vec::new(),
             went_back: None,
+            went_back_at: Duration::ZERO,
             is_back_settled: false,
             rotation: None,
             timing: Timing::default(),
@@ -477,7 +480,7 @@ impl Driver {
             TransferKind::Resync => Event::AskResync,
         };
         let (next, action) = self.step(event)?;
-        self.settle_back();
+        self.settle_back_if_seen();
         let by = if is_for_swap { RequestedBy::Swap } else { RequestedBy::Person };
         self.log(LogEvent::Request { by }, Some(kind), None).await;
         self.join(next, action, kind, link_wait, ended).await

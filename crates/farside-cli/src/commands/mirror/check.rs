@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use farside_api::{
-    ErrorBody, ErrorCode, Mirror, MirrorState, MirrorStopped, Peer, PeerState, Role, SourceHeard, Timestamp,
-    splits,
+    Alarm, ErrorBody, ErrorCode, Mirror, MirrorState, MirrorStopped, Peer, PeerState, Role, SourceHeard,
+    Timestamp, splits,
 };
 use serde::Serialize;
 
@@ -250,6 +250,42 @@ pub(super) fn judged(
     }
 }
 
+/// Alarms that say of data what no lag does: a replica that is near enough may be near to what nobody wants.
+const OF_DATA: [&str; 3] = ["source-went-back", "pool-set-back", "no-room"];
+
+/// The same with alarms that nobody has acknowledged, as far as they are about the mirrors that were asked for or their pools.
+pub(super) fn with_alarms(
+    judged: Result<String, Wrong>,
+    alarms: &[Alarm],
+    mirrors: &[Mirror],
+    asked: &[String],
+) -> Result<String, Wrong> {
+    let names: Vec<&str> = match asked {
+        [] => mirrors.iter().map(|mirror| mirror.name.as_str()).collect(),
+        asked => asked.iter().map(String::as_str).collect(),
+    };
+    let is_about = |subject: &str| {
+        names
+            .iter()
+            .any(|name| *name == subject || name.split_once('/').is_some_and(|(pool, _)| pool == subject))
+    };
+    let told = alarms.iter().filter(|alarm| {
+        OF_DATA.contains(&alarm.kind.as_str()) && !alarm.acknowledged && is_about(&alarm.subject)
+    });
+    let mut problems: Vec<Problem> = told
+        .map(|alarm| Problem::new(&alarm.subject, format!("{} ({})", alarm.message, alarm.kind)))
+        .collect();
+    if problems.is_empty() {
+        return judged;
+    }
+    if let Err(wrong) = judged {
+        problems.extend(wrong.problems);
+    }
+    let line: Vec<&str> = problems.iter().map(|problem| problem.message.as_str()).collect();
+    let error = ErrorBody::new(ErrorCode::Failed, line.join("; "));
+    Err(Wrong { error: error.hint("farside alarm list has what to do"), problems })
+}
+
 fn are(count: usize) -> &'static str {
     if count == 1 { "replica is" } else { "replicas are" }
 }
@@ -358,6 +394,27 @@ mod tests {
             assert_eq!(code(broken), Some(5));
         }
         assert_eq!(code(ErrorCode::WrongUsage), Some(2));
+    }
+
+    #[test]
+    fn near_ones_of_which_an_alarm_says_more_are_not_well() {
+        let near = [mirror("q/a", json!({})), mirror("q/b", json!({}))];
+        let alarm = |kind: &str, subject: &str, acknowledged: bool| -> Alarm {
+            serde_json::from_value(json!({
+                "id": "1", "kind": kind, "subject": subject, "severity": "critical", "raised_at": "2027-01-15T08:00:00Z",
+                "cleared_at": null, "acknowledged": acknowledged, "message": "it went back", "hint": "",
+            }))
+            .expect("an alarm")
+        };
+        let check = |alarm: Alarm, asked: &[String]| {
+            with_alarms(judged(&near, &BTreeMap::new(), asked, None), &[alarm], &near, asked).is_ok()
+        };
+        assert!(!check(alarm("source-went-back", "q/a", false), &[]));
+        assert!(!check(alarm("pool-set-back", "q", false), &["q/b".into()]));
+        assert!(check(alarm("source-went-back", "q/a", true), &[]), "somebody knows");
+        assert!(check(alarm("source-went-back", "q/a", false), &["q/b".into()]), "nobody asked for it");
+        assert!(check(alarm("objective-at-risk", "q/a", false), &[]), "its limits are those of this command");
+        assert!(check(alarm("pool-set-back", "p", false), &[]), "another pool");
     }
 
     #[test]

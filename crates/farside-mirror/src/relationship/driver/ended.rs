@@ -351,7 +351,7 @@ impl Driver {
                     "{because}: what {destination} showed until then is kept as {destination}@{snapshot}. Look at both before you delete it; \
                      farside mirror update {destination} ends this notice"
                 );
-                self.went_back = Some((uuid, why));
+                (self.went_back, self.went_back_at) = (Some((uuid, why)), self.parts.clock.monotonic());
             }
             set_aside.push(snapshot.clone());
             self.log(LogEvent::Rescue { snapshot }, Some(report.kind), Some(report.id)).await;

@@ -1,5 +1,7 @@
 //! Why an update found that its source does not show any more what the replica showed, as far as that can be told here.
 
+use std::time::Duration;
+
 use farside_engine::ContentRoot;
 use farside_transfer::report::{TransferReport, TransferResult};
 use uuid::Uuid;
@@ -7,6 +9,9 @@ use uuid::Uuid;
 use super::Driver;
 use crate::error::{MirrorError, blocking};
 use crate::relationship::status::WentBack;
+
+/// Whoever asks for something sooner has not seen what was found: alarms look every two seconds.
+const SEEN_AFTER: Duration = Duration::from_secs(5);
 
 /// Transfers that are looked at.
 const LOOKED_AT: usize = 200;
@@ -65,6 +70,13 @@ pub(super) fn reason(source: &str, pool: &str, SetAside { here, is_same }: SetAs
 }
 
 impl Driver {
+    /// A person asks for something: of a source that went back somebody knows then, unless that was found a moment ago.
+    pub(super) fn settle_back_if_seen(&mut self) {
+        if self.parts.clock.monotonic().saturating_sub(self.went_back_at) >= SEEN_AFTER {
+            self.settle_back();
+        }
+    }
+
     /// Nobody needs to be told any more of a source that went back.
     pub(in crate::relationship) fn settle_back(&mut self) {
         (self.went_back, self.is_back_settled) = (None, true);
