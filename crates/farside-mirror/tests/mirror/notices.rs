@@ -58,6 +58,10 @@ async fn a_source_that_went_back_is_told_of_until_a_person_asks() {
     let mut found = vec![0; SIZE as usize];
     engine.read_snapshot(&pair.replica, kept.uuid, 0, &mut found).unwrap();
     assert!(found == shown);
+    // Whoever asks in the same moment has not seen it.
+    assert_ok(&pair.update(&mirror).await);
+    assert!(mirror.status().why.is_some_and(|why| why.contains("went back")));
+    tokio::time::sleep(Duration::from_secs(6)).await;
     pair.scribble(1);
     assert_ok(&pair.update(&mirror).await);
     assert!(mirror.status().why.is_none() && rescued_in_log(&pair).await.len() == 1, "once");
