@@ -115,7 +115,12 @@ impl Alarms {
         }
     }
 
-    /// Those that are raised, oldest first.
+    /// Those that are raised, oldest first, as they were when they were seen last.
+    pub(crate) fn raised(&self) -> Vec<api::Alarm> {
+        self.book.lock().open().iter().map(document).collect()
+    }
+
+    /// The same; what only waits to be cleared says so.
     pub(crate) fn open(&self) -> Vec<api::Alarm> {
         self.told().iter().map(document).collect()
     }

@@ -7,7 +7,8 @@
 //! Read in this order:
 //!
 //! * [`options`]: arguments and file, merged.
-//! * `run`: start to stop in one function. `known_pools`, `known_clusters`: the pools that it begins with.
+//! * `run`: start to stop in one function. `known_pools`, `known_clusters`: the pools that it begins with. `pool_marks`: whether one is
+//!   an older copy of itself. `check`: whether the daemon would start.
 //! * `pools`, `exports`, `hosts`, `peers`, `mirrors`: the seam of each crate below, one file.
 //! * `accelerator`: the process of the accelerator.
 //! * `alarms`: what is wrong, told once. `events`: what changes, told as it changes.

@@ -136,7 +136,8 @@ async fn things(site: &Site) -> Result<Vec<Thing>, ErrorBody> {
         all.push(Thing::new("mirror", key, &mirror));
     }
     all.extend(site.pools.list().iter().map(|pool| Thing::new("pool", pool.name.clone(), pool)));
-    all.extend(site.alarms.open().iter().map(|alarm| Thing::new("alarm", alarm.id.clone(), alarm)));
+    // As they are raised: how long one has been gone is no change.
+    all.extend(site.alarms.raised().iter().map(|alarm| Thing::new("alarm", alarm.id.clone(), alarm)));
     all.extend(peers::list(&site.node).iter().map(|peer| Thing::new("peer", peer.id.clone(), peer)));
     let operations = site.operations.list(&site.node, &site.mirrors);
     all.extend(
