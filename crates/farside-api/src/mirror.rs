@@ -640,7 +640,7 @@ pub struct ResyncMirror {
     /// How long to wait for a lost session, seconds; the daemon's default if absent.
     #[serde(default)]
     pub timeout_seconds: Option<f64>,
-    /// As in [`BreakMirror`]; a moment that is none of the last hour by the daemon's clock is as if absent.
+    /// As in [`StartRollback`](crate::StartRollback).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub set_aside_at: Option<Timestamp>,
 }

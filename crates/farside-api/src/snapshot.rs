@@ -80,8 +80,9 @@ fn on_main_line() -> bool {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct StartRollback {
-    /// The moment that the side branch is named by: what one command sets aside of several volumes has one. Of the last hour; now if
-    /// absent.
+    /// All that the volume shows is kept as `rescue-` and this moment, whatever else holds it: what one command sets aside of several
+    /// volumes has one name. If absent, or not of the last hour by the daemon's clock, a side branch is made, and named by now, where no
+    /// other snapshot holds what goes out of sight.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub set_aside_at: Option<Timestamp>,
 }

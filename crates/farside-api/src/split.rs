@@ -11,6 +11,8 @@ pub struct Split {
     originals: Vec<Original>,
     /// Volumes that were broken off by a person; what becomes of their sources is not decided.
     taken_over: Vec<String>,
+    /// Volumes that another site has taken over from here, and that do not follow there yet.
+    left_behind: Vec<String>,
     /// Volumes here that are replicas, or are about to be none.
     replicas: Vec<Replica>,
 }
@@ -37,7 +39,7 @@ impl Split {
     /// Whether a volume here is of it.
     pub fn has(&self, name: &str) -> bool {
         self.originals.iter().any(|one| one.name == name)
-            || self.taken_over.iter().any(|one| one == name)
+            || self.taken_over.iter().chain(&self.left_behind).any(|one| one == name)
             || self.replicas.iter().any(|one| one.name == name)
     }
 
@@ -73,7 +75,11 @@ impl Split {
             .taken_over
             .iter()
             .map(|name| format!("{name} was broken off, and hosts may write to it here"));
-        originals.chain(taken_over).chain(replicas).collect::<Vec<_>>().join(", ")
+        let left_behind = self
+            .left_behind
+            .iter()
+            .map(|name| format!("{name} was taken over by another site, and does not follow there yet"));
+        originals.chain(taken_over).chain(left_behind).chain(replicas).collect::<Vec<_>>().join(", ")
     }
 
     /// What to type for one side or the other: which of them was meant is not known here.
@@ -81,6 +87,11 @@ impl Split {
         let group = &self.group;
         if self.replicas.iter().any(|one| one.changes_roles) {
             return String::from("a change of roles is under way: wait for its end");
+        }
+        if !self.is_half_swapped() && self.taken_over.is_empty() {
+            return format!(
+                "to have all of it follow (what hosts wrote here stays as a side branch): farside mirror resync --group {group}"
+            );
         }
         if !self.is_half_swapped() {
             let backs: Vec<String> =
@@ -139,15 +150,20 @@ pub fn splits(mirrors: &[Mirror]) -> Vec<Split> {
         let group = key.0;
         let at = keys.iter().position(|known| *known == key).unwrap_or_else(|| {
             keys.push(key);
-            let (originals, taken_over, replicas) = (Vec::new(), Vec::new(), Vec::new());
-            found.push(Split { group: group.to_owned(), originals, taken_over, replicas });
+            found.push(Split {
+                group: group.to_owned(),
+                originals: Vec::new(),
+                taken_over: Vec::new(),
+                left_behind: Vec::new(),
+                replicas: Vec::new(),
+            });
             found.len() - 1
         });
         let name = mirror.name.clone();
         match mirror.state {
             // A first copy is nothing that hosts ever had.
             MirrorState::Uninitialized | MirrorState::Initializing => {}
-            MirrorState::BrokenOff if is_overtaken(&mirror.name) => {}
+            MirrorState::BrokenOff if is_overtaken(&mirror.name) => found[at].left_behind.push(name),
             MirrorState::BrokenOff => match mirror.source_heard {
                 Some(SourceHeard::Follows) => {
                     let (follower, is_fetched) = (mirror.source.clone(), is_fetched(mirror));
@@ -166,8 +182,8 @@ pub fn splits(mirrors: &[Mirror]) -> Vec<Split> {
         }
     }
     found.retain(|split| {
-        let is_used_here = !split.originals.is_empty() || !split.taken_over.is_empty();
-        is_used_here && !split.replicas.is_empty()
+        let used_here = split.originals.len() + split.taken_over.len() + split.left_behind.len();
+        used_here > 0 && !split.replicas.is_empty()
     });
     found
 }
@@ -252,6 +268,31 @@ mod tests {
             // All of it was taken over.
             assert_eq!(splits(&[a, broken_off("q/b", heard)]), []);
         }
+    }
+
+    #[test]
+    fn a_group_of_which_one_volume_was_left_behind_is_split() {
+        let (a, b) = (broken_off("p/a", SourceHeard::Follows), member("p/b", "mirrored"));
+        let taken = Mirror {
+            role: Role::Source,
+            overtaken: serde_json::from_value(json!({
+                "since": "2026-11-26T12:00:00Z", "reported_at": "2026-11-26T12:00:00Z", "fenced": false, "snapshot": null,
+                "diverged_bytes": null, "diverged_blocks": null
+            }))
+            .ok(),
+            group: None,
+            ..member("p/a", "mirrored")
+        };
+        assert!(taken.overtaken.is_some());
+        let found = splits(&[a.clone(), taken.clone(), b]);
+        assert!(!found[0].is_half_swapped() && found[0].has("p/a"));
+        assert_eq!(
+            found[0].said(),
+            "group shop is split: p/a was taken over by another site, and does not follow there yet, p/b is the replica of a:p/v; to have all \
+             of it follow (what hosts wrote here stays as a side branch): farside mirror resync --group shop"
+        );
+        // All of it was taken over.
+        assert_eq!(splits(&[a, taken]), []);
     }
 
     #[test]

@@ -112,8 +112,9 @@ pub fn refuse(plan: &Plan) -> Result<(), ErrorBody> {
     }
 }
 
-/// Refuses what its plan says destroys data, where nobody can be asked.
+/// Refuses what its plan says destroys data, where nobody can be asked; before that what comes to nothing anyhow.
 pub fn refuse_loss(plan: &Plan) -> Result<(), ErrorBody> {
+    refuse(plan)?;
     if plan.lost.is_empty() {
         return Ok(());
     }

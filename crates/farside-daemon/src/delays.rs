@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use farside_api::{Delayed, ErrorBody, ErrorCode, Uuid};
 use parking_lot::Mutex;
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 /// How many may wait.
@@ -34,6 +35,15 @@ pub(crate) enum Added {
     Before(Delayed),
 }
 
+/// What a request asks for. By which moment it names what is set aside says only when it was asked for.
+fn wish(of: &Delayed) -> Option<Value> {
+    let mut request = of.request.clone()?;
+    if let Some(fields) = request.as_object_mut() {
+        fields.remove("set_aside_at");
+    }
+    Some(request)
+}
+
 impl Delays {
     /// Has a request wait.
     ///
@@ -43,7 +53,7 @@ impl Delays {
         let mut waiting = self.waiting.lock();
         let is_same = |one: &&Waiting| {
             let one = &one.delayed;
-            (&one.method, &one.path, &one.request) == (&delayed.method, &delayed.path, &delayed.request)
+            (&one.method, &one.path, wish(one)) == (&delayed.method, &delayed.path, wish(&delayed))
         };
         if let Some(before) = waiting.values().find(is_same) {
             return Ok(Added::Before(before.delayed.clone()));
@@ -84,6 +94,7 @@ impl Delays {
 #[cfg(test)]
 mod tests {
     use farside_api::Timestamp;
+    use serde_json::json;
 
     use super::*;
 
@@ -99,6 +110,19 @@ mod tests {
             asked_at: Timestamp::from_second(0).unwrap(),
             runs_at: Timestamp::from_second(seconds).unwrap(),
         }
+    }
+
+    #[test]
+    fn the_same_asked_again_is_the_same_whatever_moment_it_names() {
+        let delays = Delays::default();
+        let asked = |request: Value| Delayed { request: Some(request), ..delayed("/a", 50) };
+        let (one, again) = (
+            json!({"set_aside_at": "1970-01-01T00:00:01Z"}),
+            json!({"set_aside_at": "1970-01-01T00:00:02Z"}),
+        );
+        assert!(matches!(delays.add(asked(one)), Ok(Added::New(_))));
+        assert!(matches!(delays.add(asked(again)), Ok(Added::Before(_))));
+        assert!(matches!(delays.add(asked(json!({"whole": true}))), Ok(Added::New(_))));
     }
 
     #[test]

@@ -27,7 +27,7 @@ use uuid::Uuid;
 
 use self::document::{Entry, Frozen, Kept, Other};
 use self::hooks::{Hook, Hooks};
-use self::taking::{Taken, count, leave, leave_all, look, rotate, take_now, would_let_go};
+use self::taking::{Taken, count, leave, leave_all, look, rests, rotate, take_now, would_let_go};
 use self::turns::{Turn, Turns};
 use crate::blocking::Blocking;
 use crate::commands::end_left;
@@ -302,6 +302,15 @@ impl SnapshotSchedules {
     /// One snapshot of a volume, now, and what is due to go goes.
     async fn take(&self, volume: Uuid, turn: &Turn) {
         let Some(entry) = self.entries.lock().get(&volume).cloned() else { return };
+        if let Some(why) = self.rests(&entry).await
+            && self.thaw_of_before(volume).await.is_none()
+        {
+            if entry.kept.why.as_ref() != Some(&why) {
+                tracing::info!(volume = entry.kept.name, "snapshots by timetable: {why}");
+                self.change(volume, |kept| (kept.why, kept.rests) = (Some(why), true)).await;
+            }
+            return;
+        }
         let mut wrong = Vec::new();
         let taken = self.take_frozen(&entry, turn, &mut wrong).await;
         if turn.is_unwanted() {
@@ -332,7 +341,7 @@ impl SnapshotSchedules {
             }
         }
         self.change(volume, |kept| {
-            kept.why = why;
+            (kept.why, kept.rests) = (why, false);
             if let Some((at, taken)) = taken {
                 kept.last_at = Some(convert::time(at));
                 kept.last_snapshot = Some(taken.snapshot);
@@ -342,6 +351,12 @@ impl SnapshotSchedules {
             }
         })
         .await;
+    }
+
+    /// Why it takes nothing and is well. What cannot be asked is told when a snapshot is to be taken.
+    async fn rests(&self, entry: &Entry) -> Option<String> {
+        let (pools, of) = (Arc::clone(&self.pools), entry.clone());
+        self.blocking_of(&entry.pool).run(move || rests(&pools, &of)).await.ok().flatten()
     }
 
     /// Freezes, takes, and thaws with the hook that froze, whatever is changed meanwhile.
@@ -411,6 +426,7 @@ impl SnapshotSchedules {
         let entries = self.entries.lock();
         entries
             .values()
+            .filter(|entry| !entry.kept.rests)
             .filter_map(|entry| Some((entry.kept.name.clone(), entry.kept.why.clone()?)))
             .collect()
     }
@@ -527,6 +543,7 @@ impl SnapshotSchedules {
             last_at: before.as_ref().and_then(|kept| kept.last_at),
             last_snapshot: before.as_ref().and_then(|kept| kept.last_snapshot.clone()),
             why: None,
+            rests: false,
             frozen: before.and_then(|kept| kept.frozen),
         };
         let now = ClockReading::of(&*self.clock);
@@ -535,6 +552,8 @@ impl SnapshotSchedules {
         if let Some(ticker) = ticker {
             entry.ticker = ticker;
         }
+        entry.kept.why = self.rests(&entry).await;
+        entry.kept.rests = entry.kept.why.is_some();
         self.state.keep_snapshot_schedule(&entry.row()).await.map_err(Failure::into_error_body)?;
         self.entries.lock().insert(volume, entry.clone());
         // What it has taken of volumes that are not in it any more stays.

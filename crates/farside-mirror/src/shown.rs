@@ -4,9 +4,37 @@
 //! named to nobody: where it lies beside what comes, the engine makes a side branch of its own of the same content, which costs nothing.
 //! Where it lies below what comes, the engine makes none, and it is taken out of the rotation for good. Blocking.
 
-use farside_engine::{ChangedBytes, Engine, EngineError, SnapshotInfo, SnapshotOwner, VolumeName};
-use farside_transfer::bases::{kept_of, rotates};
+use farside_engine::{
+    ChangedBytes, Engine, EngineError, SnapshotInfo, SnapshotOwner, SnapshotSpec, VolumeName,
+};
+use farside_platform::Timestamp;
+use farside_transfer::bases::{RESCUE, kept_of, rotates};
 use uuid::Uuid;
+
+/// Keeps what a volume shows by the name that one command gives to what it sets aside of several, `rescue-` and the moment: each of
+/// them can be gone back to by it, also one to which nothing was written, and one of which another snapshot holds all. Of that moment
+/// the data is, too. None where there are no side branches, and so no groups.
+///
+/// # Errors
+/// If it could not be taken.
+pub fn keep_as_of(
+    engine: &dyn Engine,
+    volume: &VolumeName,
+    moment: Timestamp,
+    uuid: Uuid,
+) -> Result<Option<SnapshotInfo>, EngineError> {
+    if engine.branches(&volume.pool).is_none() {
+        return Ok(None);
+    }
+    let spec = SnapshotSpec {
+        name: format!("{RESCUE}-{moment}"),
+        uuid,
+        created_at: moment,
+        owner: SnapshotOwner::Person,
+        pin_for: None,
+    };
+    engine.take_snapshot(volume, &spec).map(Some)
+}
 
 /// A person's snapshot that holds all of what a volume shows.
 #[derive(Clone, Debug)]

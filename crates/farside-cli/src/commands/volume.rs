@@ -134,7 +134,8 @@ async fn resize(
         method: Method::POST,
         path: &["volumes", &name.pool, &name.volume, "resize"],
         body: Some(&request),
-        impact: Impact::Data,
+        // A smaller one destroys only what lies beyond.
+        impact: Impact::AsPlanned,
     };
     let grows = size_bytes >= now.size_bytes;
     let flags = Destructive { yes: destructive.yes || (grows && !destructive.plan), ..destructive };

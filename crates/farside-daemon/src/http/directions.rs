@@ -297,11 +297,16 @@ async fn resync(
     let from = from(&site, &volume, request.from)?;
     let comparing = if request.whole { Comparing::Everything } else { Comparing::CommonPoint };
     let refused = plans::busy(&volume, &site.exports.writers(&volume));
+    // Whatever it is called, it is kept: a clock that is off must not stop a resync.
+    let set_aside_at = set_aside_at(&site, request.set_aside_at).unwrap_or_default();
     // Before the role changes: what comes could not be kept, and hosts could not write any more.
     let refusing = site.takes_no_changes(&volume.pool).await?;
     if planned.plan {
         let refused = refusing.map(|refusing| refusing.why).or(refused);
-        return Ok(Outcome::Plan(plan_resync(&site, &volume, &from, comparing, refused, patience).await?));
+        let with_group = set_aside_at.is_some();
+        return Ok(Outcome::Plan(
+            plan_resync(&site, &volume, &from, comparing, with_group, refused, patience).await?,
+        ));
     }
     if let Some(refusing) = refusing {
         return Err(refusing.refusal(&format!("{volume} is as before: no role has changed")).into());
@@ -321,8 +326,7 @@ async fn resync(
     let asked = ResyncRequest {
         comparing,
         link_wait: patience,
-        // Whatever it is called, it is kept: a clock that is off must not stop a resync.
-        set_aside_at: set_aside_at(&site, request.set_aside_at).unwrap_or_default(),
+        set_aside_at,
         may_begin: Arc::new(move || consent.begin()),
         given_up: given_up.clone(),
     };
@@ -405,6 +409,7 @@ async fn plan_resync(
     volume: &VolumeName,
     from: &From,
     comparing: Comparing,
+    with_group: bool,
     busy: Option<String>,
     patience: Duration,
 ) -> Result<Plan, ErrorBody> {
@@ -417,28 +422,30 @@ async fn plan_resync(
     });
     let asked = from.is_named.then(|| (from.peer, from.source.clone()));
     let mut waits_for = None;
-    let (found, refused) =
-        match destination.plan_resync_comparing(volume, asked, comparing, PLAN_PATIENCE).await {
-            Ok(found) => {
-                let refused = busy.or_else(|| found.no_room.clone());
-                (Some(found), refused)
-            }
-            // What can be said without the peer is said.
-            Err(error) => {
-                let told = error.into_error_body();
-                match told.code {
-                    // No refusal: the command waits for a session, and does it then.
-                    ErrorCode::PeerUnreachable if site.node.peer(from.peer).is_some() => {
-                        waits_for = Some(peers::name_of(&site.node, from.peer));
-                        (None, busy)
-                    }
-                    ErrorCode::Refused | ErrorCode::PeerUnreachable | ErrorCode::PeerRefused => {
-                        (None, busy.or(Some(told.message)))
-                    }
-                    _ => return Err(told),
+    let (found, refused) = match destination
+        .plan_resync_comparing(volume, asked, comparing, with_group, PLAN_PATIENCE.min(patience))
+        .await
+    {
+        Ok(found) => {
+            let refused = busy.or_else(|| found.no_room.clone());
+            (Some(found), refused)
+        }
+        // What can be said without the peer is said.
+        Err(error) => {
+            let told = error.into_error_body();
+            match told.code {
+                // No refusal: the command waits for a session, and does it then.
+                ErrorCode::PeerUnreachable if site.node.peer(from.peer).is_some() => {
+                    waits_for = Some(peers::name_of(&site.node, from.peer));
+                    (None, busy)
                 }
+                ErrorCode::Refused | ErrorCode::PeerUnreachable | ErrorCode::PeerRefused => {
+                    (None, busy.or(Some(told.message)))
+                }
+                _ => return Err(told),
             }
-        };
+        }
+    };
     let aside = found.as_ref().map(|found| found.set_aside.data_bytes + found.set_aside.hole_bytes);
     let incoming = found.as_ref().and_then(|found| found.incoming);
     let base = found.as_ref().and_then(|found| found.base.as_ref());
@@ -525,7 +532,7 @@ async fn swap(
         let refused = match refused {
             Some(refused) => Some(refused),
             None => {
-                let asked = destination.plan_swap(&volume, PLAN_PATIENCE).await;
+                let asked = destination.plan_swap(&volume, PLAN_PATIENCE.min(patience)).await;
                 let asked = asked.err().map(MirrorError::into_error_body);
                 // Here it is known by now that the peer is paired: the command waits for it.
                 let (away, refused) = match asked {

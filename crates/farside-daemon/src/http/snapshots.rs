@@ -13,9 +13,9 @@ use farside_api::{
     CreateSnapshots, Difference, DifferenceKind, ErrorBody, ErrorCode, HoldSnapshot, MadeBy, Plan, Rename,
     Rollback, Snapshot, StartRollback, TakenBy, Uuid,
 };
-use farside_engine::{EngineError, VolumeName, is_label};
+use farside_engine::{Engine, EngineError, SnapshotInfo, VolumeName, is_label};
 use farside_mirror::rescues;
-use farside_mirror::shown::{holder, keep_for_good};
+use farside_mirror::shown::{Holder, holder, keep_as_of, keep_for_good};
 use farside_platform::{BLOCK_BYTES, Timestamp};
 use farside_store::{NewSnapshot, Pool, SnapshotStatus, Version};
 use farside_transfer::bases::{common_of, kept_of};
@@ -598,7 +598,8 @@ async fn rollback(
     Query(planned): Query<Planned>,
     BodyOrDefault(request): BodyOrDefault<StartRollback>,
 ) -> Answered<Rollback> {
-    let set_aside_at = set_aside_at(&site, request.set_aside_at)?;
+    // One that has waited for its time since is carried out as if there was none.
+    let set_aside_at = set_aside_at(&site, request.set_aside_at).unwrap_or_default();
     let found = find(&site, path).await?;
     let (volume, name) = (found.volume.clone(), found.status.name.clone());
     let before = found.pool.volume(&volume.volume)?;
@@ -610,7 +611,7 @@ async fn rollback(
     };
     let refusing = site.takes_no_changes(&volume.pool).await?;
     if planned.plan {
-        let plan = plan_rollback(&site, &found, before.size_bytes).await?;
+        let plan = plan_rollback(&site, &found, before.size_bytes, set_aside_at).await?;
         let refused = refusing.map(|refusing| refusing.why).or(refused);
         return Ok(Outcome::Plan(Plan { refused, ..plan }));
     }
@@ -631,22 +632,27 @@ async fn rollback(
     let (engine, of, uuid) = (site.pools.engine(), volume.clone(), found.status.uuid);
     let moved = site.blocking.run(move || {
         // Before: what the answer names as kept must not go by itself, whatever took it.
-        let mirror = engine.replica_record(&of)?.map(|record| record.relationship);
-        let holder = keep_for_good(&*engine, &of, uuid, mirror).unwrap_or_else(|error| {
-            // What cannot be read may be why it goes back.
-            tracing::warn!(volume = %of, "whether a snapshot has what it shows could not be looked at: {error}");
-            None
-        });
-        let back = go_back(&*engine, &of, uuid, GoingBack::OfPerson, set_aside_at)?;
-        Ok::<_, EngineError>((back, holder))
+        let with_group = set_aside_at.and_then(|moment| keep_with_group(&*engine, &of, moment));
+        let holder = match with_group {
+            Some(_) => None,
+            None => held_by(&*engine, &of, uuid),
+        };
+        let back = go_back(&*engine, &of, uuid, GoingBack::OfPerson, set_aside_at);
+        if let (Err(_), Some(kept)) = (&back, &with_group)
+            && let Err(error) = engine.delete_snapshot(&of, kept.uuid)
+        {
+            tracing::warn!(volume = %of, snapshot = kept.name, "a snapshot of what the volume shows still stays, and may be deleted: {error}");
+        }
+        let held = with_group.map(|kept| kept.name).or(holder.map(|holder| holder.snapshot.name));
+        Ok::<_, EngineError>((back?, held))
     });
-    let (back, holder) =
+    let (back, held) =
         moved.await.map_err(|error| match plans::busy(&volume, &site.exports.writers(&volume)) {
             // A host was faster.
             Some(reason) if error.code == ErrorCode::Refused => ErrorBody::new(ErrorCode::Refused, reason),
             _ => error,
         })?;
-    let held = holder.map(|holder| holder.snapshot.name).filter(|held| *held != name);
+    let held = held.filter(|held| *held != name);
     let kept = back.rescued.map(|snapshot| snapshot.name).or(held);
     let kept_as = kept.map(|kept| format!("{volume}@{kept}"));
     tracing::warn!(%volume, snapshot = name, kept_as, "rolled back");
@@ -664,7 +670,32 @@ async fn rollback(
     Ok(Outcome::Done(Rollback { volume: volume.to_string(), snapshot: name, kept_as }))
 }
 
-async fn plan_rollback(site: &Site, found: &Found, size_bytes: u64) -> Result<Plan, ErrorBody> {
+/// What the volume shows, by the name that it has in all of its group. Without that nothing is lost: what goes out of sight has a name of
+/// its own then.
+fn keep_with_group(engine: &dyn Engine, volume: &VolumeName, moment: Timestamp) -> Option<SnapshotInfo> {
+    keep_as_of(engine, volume, moment, Uuid::new_v4()).unwrap_or_else(|error| {
+        tracing::warn!(%volume, "what it shows has no name in common with the rest of its group: {error}");
+        None
+    })
+}
+
+/// Which snapshot has what the volume shows, if one has.
+fn held_by(engine: &dyn Engine, volume: &VolumeName, to: Uuid) -> Option<Holder> {
+    let mirror = || Ok::<_, EngineError>(engine.replica_record(volume)?.map(|record| record.relationship));
+    let holder = mirror().and_then(|mirror| keep_for_good(engine, volume, to, mirror));
+    holder.unwrap_or_else(|error| {
+        // What cannot be read may be why it goes back.
+        tracing::warn!(%volume, "whether a snapshot has what it shows could not be looked at: {error}");
+        None
+    })
+}
+
+async fn plan_rollback(
+    site: &Site,
+    found: &Found,
+    size_bytes: u64,
+    set_aside_at: Option<Timestamp>,
+) -> Result<Plan, ErrorBody> {
     let (volume, status) = (&found.volume, &found.status);
     let to = Version::Snapshot(status.uuid);
     let changed = count(site, volume, move |counter| counter.changed(to, Version::Head)).await?;
@@ -673,9 +704,9 @@ async fn plan_rollback(site: &Site, found: &Found, size_bytes: u64) -> Result<Pl
         let mirror = engine.replica_record(&of)?.map(|record| record.relationship);
         Ok::<_, EngineError>(holder(&*engine, &of, uuid, mirror).unwrap_or_default())
     });
-    let held = held.await?.map(|holder| holder.snapshot.name);
-    // As the plan says what is kept: where a person's snapshot has it all, no side branch is made.
-    let makes_one = changed != Some(0) && held.is_none();
+    let held = held.await?.map(|holder| holder.snapshot.name).filter(|_| set_aside_at.is_none());
+    // As the plan says what is kept: where a person's snapshot has it all, no side branch is made, unless all of a group shall have one.
+    let makes_one = set_aside_at.is_some() || changed != Some(0) && held.is_none();
     let (engine, of, most) = (site.pools.engine(), volume.clone(), site.configuration.replicas.rescues);
     let now = site.clock.now();
     let lets_go = site.blocking.run(move || {

@@ -23,6 +23,9 @@ pub(super) struct Kept {
     pub(super) last_at: Option<Timestamp>,
     pub(super) last_snapshot: Option<String>,
     pub(super) why: Option<String>,
+    /// It says why none is taken, and nothing is wrong with that: it takes none while its volumes are replicas.
+    #[serde(default)]
+    pub(super) rests: bool,
     /// A hook has frozen an application, or was about to, and has not thawed it yet.
     #[serde(default)]
     pub(super) frozen: Option<Frozen>,
@@ -151,6 +154,7 @@ mod tests {
             last_at: last_at.map(|at| at.parse().unwrap()),
             last_snapshot: None,
             why: None,
+            rests: false,
             frozen: None,
         }
     }

@@ -44,6 +44,29 @@ pub(super) fn name_of(
     Ok(None)
 }
 
+/// Why a timetable takes nothing and is well: all of its volumes are replicas. What cannot be told is not so.
+pub(super) fn rests(pools: &Pools, entry: &Entry) -> Result<Option<String>, ErrorBody> {
+    if pools.not_open(&entry.pool).is_some() {
+        return Ok(None);
+    }
+    let engine = pools.engine();
+    for (volume, last) in entry.volumes().zip(entry.names()) {
+        let name = name_of(&*engine, &entry.pool, volume, &last).map_err(Failure::into_error_body)?;
+        let Some(name) = name else { return Ok(None) };
+        if !engine.volume(&name).map_err(Failure::into_error_body)?.is_replica {
+            return Ok(None);
+        }
+    }
+    let names = entry.names();
+    Ok(Some(format!(
+        "it rests while {} {}: what {} has the snapshots of {} source; it goes on by itself once hosts may write here",
+        names.join(", "),
+        if names.len() == 1 { "is a replica" } else { "are replicas" },
+        if names.len() == 1 { "that shows" } else { "these show" },
+        if names.len() == 1 { "its" } else { "their" },
+    )))
+}
+
 /// The names of all volumes, if a snapshot of them can be taken. Asked before anything is frozen for it.
 pub(super) fn look(pools: &Pools, entry: &Entry) -> Result<Vec<VolumeName>, ErrorBody> {
     let refused = |why: String| Err(ErrorBody::new(ErrorCode::Refused, why));

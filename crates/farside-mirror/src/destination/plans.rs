@@ -93,15 +93,16 @@ impl Destination {
         from: Option<(PeerId, VolumeName)>,
         link_wait: Duration,
     ) -> Result<RoleChangePlan, MirrorError> {
-        self.plan_resync_comparing(volume, from, Comparing::CommonPoint, link_wait).await
+        self.plan_resync_comparing(volume, from, Comparing::CommonPoint, false, link_wait).await
     }
 
-    /// What [`Destination::resync_as_asked`] would do.
+    /// What [`Destination::resync_as_asked`] would do; `with_group` if that is asked to keep what the volume shows by a moment.
     pub async fn plan_resync_comparing(
         &self,
         volume: &VolumeName,
         from: Option<(PeerId, VolumeName)>,
         comparing: Comparing,
+        with_group: bool,
         link_wait: Duration,
     ) -> Result<RoleChangePlan, MirrorError> {
         let status = self.mirror(volume).ok().map(|mirror| mirror.status());
@@ -131,8 +132,12 @@ impl Destination {
         let retention_lets_go = retention_lets_go.iter().map(PlanPoint::of).collect();
         // Where everything is compared, what is here counts as what the source left behind.
         let compares = common.incoming.is_none();
-        let sets_aside = plan.held_by.is_none() && (compares || plan.set_aside != ChangedBytes::default());
-        let lets_go = if sets_aside { self.would_let_go(volume, compares).await? } else { Vec::new() };
+        let held_by = plan.held_by.clone().filter(|_| !with_group);
+        let differs = compares || plan.set_aside != ChangedBytes::default();
+        let lets_go = match with_group || (held_by.is_none() && differs) {
+            true => self.would_let_go(volume, compares && !with_group).await?,
+            false => Vec::new(),
+        };
         let follows = common.follows.into_iter().next().map(|place| place.volume);
         let no_room = no_room(&self.driver_parts(), &relationship, common.incoming).await;
         Ok(RoleChangePlan {
@@ -140,6 +145,7 @@ impl Destination {
             incoming: common.incoming,
             follows,
             age_seconds: None,
+            held_by,
             lets_go,
             retention_lets_go,
             ..plan

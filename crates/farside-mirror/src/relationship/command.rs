@@ -64,16 +64,8 @@ pub(crate) enum Command {
     },
     /// To follow the source again, from a common base that was found with it.
     Resync {
-        base: Uuid,
-        /// The relationship whose place this one takes.
-        replaces: Option<Replacing>,
-        /// The newest role change that the source has seen.
-        newest: u64,
-        /// What the source's volume follows itself, the nearest first.
-        follows: Vec<Place>,
+        onto: Onto,
         link_wait: Duration,
-        /// What is set aside is named by it; by now if there is none.
-        set_aside_at: Option<Timestamp>,
         accepted: oneshot::Sender<Result<(), MirrorError>>,
         ended: Ended,
     },
@@ -122,6 +114,20 @@ pub(crate) enum Command {
     Delete {
         done: oneshot::Sender<Result<(), MirrorError>>,
     },
+}
+
+/// What a volume is to follow from.
+pub(crate) struct Onto {
+    pub(crate) base: Uuid,
+    /// The relationship whose place this one takes.
+    pub(crate) replaces: Option<Replacing>,
+    /// The newest role change that the source has seen.
+    pub(crate) newest: u64,
+    /// What the source's volume follows itself, the nearest first.
+    pub(crate) follows: Vec<Place>,
+    /// All that the volume shows is kept by this moment, as of the others that one command has follow. None: what is set aside is named
+    /// by when that is.
+    pub(crate) set_aside_at: Option<Timestamp>,
 }
 
 /// What a relationship takes the place of.

@@ -60,7 +60,7 @@ impl Driver {
             }
         };
         self.settle_back();
-        (self.set_aside_at, self.held_as) = (None, None);
+        (self.kept_with_group, self.held_as) = (None, None);
         self.relationship.broken_off_at = Some(self.parts.clock.now());
         self.relationship.resync_pending = false;
         self.relationship.told = false;

@@ -13,6 +13,7 @@ mod why;
 use std::sync::Arc;
 use std::time::Duration;
 
+use farside_engine::SnapshotInfo;
 use farside_link::{Bucket, throttle};
 use farside_platform::Timestamp;
 use farside_transfer::TransferKind;
@@ -113,11 +114,8 @@ pub(super) struct Driver {
     set_aside: Vec<String>,
     /// And of the old side branches that went for it.
     let_go: Vec<String>,
-    /// By which moment whoever asks for a resync wants that named.
-    pub(super) set_aside_as: Option<Timestamp>,
-    /// By which moment the resync that was asked for names what it sets aside, if its group says so, and the last snapshot in the pool's
-    /// own order that was there before.
-    pub(super) set_aside_at: Option<(Timestamp, u64)>,
+    /// What the volume showed before the resync that is under way, by the name that it has in all of its group.
+    pub(super) kept_with_group: Option<SnapshotInfo>,
     /// A person's snapshot that has what the volume showed before the resync that is under way.
     pub(super) held_as: Option<String>,
     /// A person waits for the queued transfer.
@@ -204,8 +202,7 @@ impl Driver {
             timing: Timing::default(),
             set_aside: Vec::new(),
             let_go: Vec::new(),
-            set_aside_as: None,
-            set_aside_at: None,
+            kept_with_group: None,
             held_as: None,
             is_for_person: false,
             is_for_swap: false,
@@ -388,9 +385,8 @@ impl Driver {
                 self.publish();
                 let _ = done.send(result);
             }
-            Command::Resync { base, replaces, newest, follows, link_wait, set_aside_at, accepted, ended } => {
-                self.set_aside_as = set_aside_at;
-                let result = self.resync(base, replaces, newest, follows, link_wait, ended).await;
+            Command::Resync { onto, link_wait, accepted, ended } => {
+                let result = self.resync(onto, link_wait, ended).await;
                 self.publish();
                 let _ = accepted.send(result);
             }

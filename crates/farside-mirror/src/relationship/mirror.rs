@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use tracing::Instrument;
 use uuid::Uuid;
 
-use super::command::{Command, Parts, Replaced, Replacing, Reply, RoleChangeCommand, gone};
+use super::command::{Command, Onto, Parts, Replaced, Replacing, Reply, RoleChangeCommand, gone};
 use super::common_base::{CommonBase, Comparing, ResyncRequest, base_to_begin_from, drop_probe};
 use super::driver::{Driver, Ports};
 use super::rotation;
@@ -401,12 +401,8 @@ impl Mirror {
         let (ended_tx, ended) = oneshot::channel();
         let CommonBase { base, newest, follows, .. } = common;
         self.send(Command::Resync {
-            base: base.uuid,
-            replaces,
-            newest,
-            follows,
+            onto: Onto { base: base.uuid, replaces, newest, follows, set_aside_at },
             link_wait,
-            set_aside_at,
             accepted,
             ended: ended_tx,
         })

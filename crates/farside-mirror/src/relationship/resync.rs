@@ -11,32 +11,32 @@
 
 use std::time::Duration;
 
-use farside_engine::{Engine, ReplicaRecord, VolumeName};
+use farside_engine::{ChangedBytes, Engine, ReplicaRecord, SnapshotInfo, VolumeName};
+use farside_platform::Timestamp;
 use farside_transfer::TransferKind;
+use farside_transfer::going_back::{GoingBack, go_back};
 use farside_transfer::limits::ROLE_CHANGE_MAX;
-use farside_transfer::protocol::convert::{Place, Upstream};
+use farside_transfer::protocol::convert::Upstream;
 use uuid::Uuid;
 
-use super::command::{Ended, Replacing};
+use super::command::{Ended, Onto};
 use super::dissolve::leave;
 use super::driver::Driver;
 use crate::error::{MirrorError, blocking};
 use crate::limits::BREAK_PATIENCE;
 use crate::log::{LogEvent, RequestedBy};
-use crate::shown::{Holder, keep_for_good};
+use crate::shown::{Holder, keep_as_of, keep_for_good};
 use crate::state::{Event, Work};
 use crate::store::{Relationship, SwapMark};
 
 impl Driver {
     pub(super) async fn resync(
         &mut self,
-        base: Uuid,
-        replaces: Option<Replacing>,
-        newest: u64,
-        follows: Vec<Place>,
+        onto: Onto,
         link_wait: Duration,
         ended: Ended,
     ) -> Result<(), MirrorError> {
+        let Onto { base, replaces, newest, follows, set_aside_at } = onto;
         // A resync that stopped between row and record has left a volume that the pool knows as nobody's replica.
         let is_follower = self.check_probed().is_ok();
         let before = self.relationship.clone();
@@ -69,10 +69,12 @@ impl Driver {
             let before_this = replaces.as_ref().map(|replaced| replaced.relationship);
             let endings = self.parts.endings.clone();
             let is_over = move |id| endings.is_over(id);
-            let follow = move || follow(&*engine, &relationship, base, before_this, is_over);
+            let as_of = set_aside_at.map(|moment| (moment, self.new_id()));
+            let follow = move || follow(&*engine, &relationship, base, before_this, as_of, is_over);
             let followed = blocking(follow).await;
-            if let Ok(holder) = &followed {
-                self.held_as = holder.as_ref().map(|holder| holder.snapshot.name.clone());
+            if let Ok(kept) = &followed {
+                self.held_as = kept.holder.as_ref().map(|holder| holder.snapshot.name.clone());
+                self.kept_with_group = kept.with_group.clone();
             }
             if let Err(error) = followed {
                 if let Err(error) = self.parts.store.save(&before).await {
@@ -88,17 +90,6 @@ impl Driver {
             self.left = replaces.map(|replaced| replaced.left).unwrap_or_default();
             self.probe().await;
             self.check_probed()?;
-            self.set_aside_at = None;
-            if let Some(moment) = self.set_aside_as {
-                let (engine, volume) = (self.parts.engine.clone(), self.relationship.destination.clone());
-                let last = blocking(move || {
-                    let all = engine.all_snapshots(&volume)?;
-                    Ok::<_, MirrorError>(all.iter().map(|s| s.sequence).max().unwrap_or_default())
-                });
-                // Where that cannot be told nothing is renamed.
-                let last = last.await.unwrap_or(u64::MAX);
-                self.set_aside_at = Some((moment, last));
-            }
             tracing::info!(
                 relationship = %self.relationship.id, volume = %self.relationship.destination,
                 source = %self.relationship.source, "the volume is a replica again and read-only; a resync brings \
@@ -241,15 +232,26 @@ impl Driver {
     }
 }
 
+/// Where what the volume shows is kept.
+#[derive(Debug, Default)]
+struct Kept {
+    /// By a snapshot of a person's that was there.
+    holder: Option<Holder>,
+    /// By one of the name that it has in all of a group.
+    with_group: Option<SnapshotInfo>,
+}
+
 /// Pins the base and makes the volume a replica, in this order: nothing relies on what is not kept. It may have been another
-/// relationship's until now, `replaces`, or have been in one that is over. Answers which person's snapshot has what it shows, if one has.
+/// relationship's until now, `replaces`, or have been in one that is over. Answers where what it shows is kept: `as_of` a moment, if one
+/// is given.
 fn follow(
     engine: &dyn Engine,
     relationship: &Relationship,
     base: Uuid,
     replaces: Option<Uuid>,
+    as_of: Option<(Timestamp, Uuid)>,
     is_over: impl Fn(Uuid) -> bool,
-) -> Result<Option<Holder>, MirrorError> {
+) -> Result<Kept, MirrorError> {
     let volume = &relationship.destination;
     let record = engine.replica_record(volume)?;
     let may_go = |r: &ReplicaRecord| {
@@ -264,13 +266,20 @@ fn follow(
     }
     let known = engine.all_snapshots(volume)?.into_iter().find(|s| s.uuid == base);
     let pinned_before = known.as_ref().is_some_and(|s| s.pinned_by.contains(&relationship.id));
-    let holder = keep(engine, volume, base, relationship.id);
+    // What is kept as of a moment needs no other that holds it.
+    let mut holder = if as_of.is_none() { keep(engine, volume, base, relationship.id) } else { None };
     engine.pin(volume, base, relationship.id)?;
     if let Err(error) = engine.set_replica_record(volume, Some(relationship.record(false))) {
         if !pinned_before && let Err(error) = engine.unpin(volume, base, relationship.id) {
             tracing::warn!(%volume, "a base snapshot stays pinned and holds space: {error}");
         }
         return Err(error.into());
+    }
+    // No host writes any more.
+    let with_group =
+        as_of.and_then(|(moment, uuid)| keep_with_group(engine, relationship, base, moment, uuid));
+    if as_of.is_some() && with_group.is_none() {
+        holder = keep(engine, volume, base, relationship.id);
     }
     // Before anything is brought: nothing goes while a transfer looks at what is here.
     if let Some(ended) = replaces
@@ -279,7 +288,34 @@ fn follow(
         tracing::warn!(%volume, relationship = %ended, "what the mirror that is over kept here stays and holds space: \
              {error}");
     }
-    Ok(holder)
+    Ok(Kept { holder, with_group })
+}
+
+/// Keeps what the volume shows by the name that it has in all of its group. Without that nothing is lost: what is set aside has a name of
+/// its own then.
+fn keep_with_group(
+    engine: &dyn Engine,
+    relationship: &Relationship,
+    base: Uuid,
+    moment: Timestamp,
+    uuid: Uuid,
+) -> Option<SnapshotInfo> {
+    let volume = &relationship.destination;
+    let kept = keep_as_of(engine, volume, moment, uuid).unwrap_or_else(|error| {
+        tracing::warn!(%volume, "what the volume shows has no name in common with the rest of its group: {error}");
+        None
+    })?;
+    // Where the source has nothing newer it lies beside the line at once: else an update would find there what its source never had.
+    let aside = match engine.changed_since(volume, base) {
+        Ok(changed) if changed == ChangedBytes::default() => {
+            go_back(engine, volume, base, GoingBack::OfMirror(relationship.id), None).map(drop)
+        }
+        other => other.map(drop),
+    };
+    if let Err(error) = aside {
+        tracing::warn!(%volume, snapshot = kept.name, "what the volume showed is kept; it could not be taken off its main line yet: {error}");
+    }
+    Some(kept)
 }
 
 /// What the plan of a resync names as kept stays, whoever made it. What cannot be read on the way is no reason not to resync: that may

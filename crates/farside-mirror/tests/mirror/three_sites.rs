@@ -334,7 +334,7 @@ async fn compared_whole<S: Storage>(seed: u64) {
     let everything = Comparing::Everything;
     let destination = trio.sites[C].destination.clone();
     let plan = destination
-        .plan_resync_comparing(&here, Some((b, of_b.clone())), everything, PATIENCE)
+        .plan_resync_comparing(&here, Some((b, of_b.clone())), everything, false, PATIENCE)
         .await
         .unwrap();
     assert_eq!((plan.incoming, plan.set_aside), (None, ChangedBytes::default()));

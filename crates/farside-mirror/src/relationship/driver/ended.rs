@@ -1,7 +1,7 @@
 //! What a transfer has left, once it has ended: its record, what is shown now, and what was set aside.
 
 use farside_engine::{SnapshotInfo, SnapshotOwner};
-use farside_transfer::bases::{RESCUE, RESCUE_OF_SOURCE};
+use farside_transfer::bases::RESCUE_OF_SOURCE;
 use farside_transfer::destination::{NoRoom, Outcome};
 use farside_transfer::quiet::is_worth_a_line;
 use farside_transfer::report::{TransferReport, TransferResult};
@@ -335,10 +335,12 @@ impl Driver {
         }
         // Also one that the update went on upon, and that lies on the main line below it: its source has it no more.
         for (uuid, snapshot) in now.into_iter().filter(|(uuid, _)| !before.contains(uuid)) {
+            if report.kind == TransferKind::Resync && self.is_told_by_group(uuid).await {
+                continue;
+            }
             let snapshot = match report.kind {
-                TransferKind::Resync => self.named_with_group(uuid, snapshot).await,
                 TransferKind::Update => self.named_of_source(uuid, snapshot).await,
-                TransferKind::Initialize => snapshot,
+                TransferKind::Resync | TransferKind::Initialize => snapshot,
             };
             let Relationship { source, destination, .. } = &self.relationship;
             if report.kind == TransferKind::Update {
@@ -358,7 +360,11 @@ impl Driver {
         }
         let has_shown = report.result == TransferResult::Ok || report.snapshots > 0;
         if report.kind == TransferKind::Resync && has_shown {
-            self.set_aside_at = None;
+            if let Some(SnapshotInfo { name, .. }) = self.kept_with_group.take() {
+                set_aside.push(name.clone());
+                let event = LogEvent::Rescue { snapshot: name };
+                self.log(event, Some(report.kind), Some(report.id)).await;
+            }
             // Whoever asked is told where it is, whatever it is called.
             let held_as = self.held_as.take().filter(|_| set_aside.is_empty());
             set_aside.extend(held_as);
@@ -389,34 +395,16 @@ impl Driver {
         }
     }
 
-    /// What a resync has set aside gets the name that it has in the other members of the group which were resynced with this one.
-    /// Without it nothing is lost: it keeps the one that it has.
-    async fn named_with_group(&self, uuid: Uuid, name: String) -> String {
-        let Some((moment, last)) = self.set_aside_at else { return name };
-        let stem = if rescues::is_of_source(&name) { RESCUE_OF_SOURCE } else { RESCUE };
-        if name == format!("{stem}-{moment}") {
-            return name;
-        }
+    /// Whether whoever asked for this resync is told by the name that the whole group has: it is what has that, or it was set aside
+    /// once, and gone back to, before that was taken. Wherever the one of the group lies, it is told at the end.
+    async fn is_told_by_group(&self, uuid: Uuid) -> bool {
+        let Some(SnapshotInfo { uuid: kept, sequence, .. }) = self.kept_with_group else { return false };
         let (engine, volume) = (self.parts.engine.clone(), self.relationship.destination.clone());
-        let named = move || {
-            // What was set aside before, and gone back to, is out of sight once more by this resync: it has its name.
-            let is_made = |s: &SnapshotInfo| s.uuid == uuid && s.sequence > last;
-            if !engine.all_snapshots(&volume)?.iter().any(is_made) {
-                return Ok::<_, MirrorError>(None);
-            }
-            let named = engine.hand_over(&volume, uuid, SnapshotOwner::Person, stem, Some(moment))?;
-            Ok(Some(named.name))
+        let is_older = move || {
+            let all = engine.all_snapshots(&volume)?;
+            Ok::<_, MirrorError>(all.iter().any(|s| s.uuid == uuid && s.sequence < sequence))
         };
-        match blocking(named).await {
-            Ok(named) => named.unwrap_or(name),
-            Err(error) => {
-                tracing::warn!(
-                    volume = %self.relationship.destination, rescue = name, "what the resync set aside keeps a name of its own, \
-                     another than in the rest of its group: {error}"
-                );
-                name
-            }
-        }
+        uuid == kept || blocking(is_older).await.unwrap_or(false)
     }
 
     /// Deletes rescues that are too many, and answers which. Who breaks a mirror off does not wait for a pool that is slow: then only the

@@ -184,7 +184,7 @@ impl Driver {
         id
     }
 
-    pub(super) fn new_id(&self) -> Uuid {
+    pub(in crate::relationship) fn new_id(&self) -> Uuid {
         uuid::Builder::from_random_bytes(self.parts.randomness.uuid_bytes()).into_uuid()
     }
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::abort::{give_up, lines, names, refused_break, with_given_up};
 use super::members::{
     Group, Instant, Line, Member, Step, consent, decided, gone_since, instant_of, known, members, mirrors_of,
-    plan_of,
+    plans_of,
 };
 use super::named::Verb;
 use super::own_state;
@@ -64,7 +64,8 @@ pub(crate) async fn break_off(
     let command = format!("farside mirror break --group {group} ");
     let is_asked = destructive.plan || (!destructive.yes && is_interactive());
     if !is_asked {
-        let plans = tokio::time::timeout(WARNING_WITHIN, plans_of(context, &steps)).await.unwrap_or_default();
+        let plans = tokio::time::timeout(WARNING_WITHIN, plans_of(context, steps.iter())).await;
+        let plans: Vec<Plan> = plans.unwrap_or_default().into_iter().flatten().collect();
         warnings_of(group, &plans).lines().for_each(|line| eprintln!("farside: {line}"));
     }
     if !consent(context, &command, &headline, &steps, destructive).await? {
@@ -123,15 +124,6 @@ pub(crate) async fn break_off(
     Ok(())
 }
 
-/// The plans of all steps, as far as they can be told.
-async fn plans_of(context: &Context, steps: &[Step<'_, BreakMirror>]) -> Vec<Plan> {
-    let mut plans = Vec::new();
-    for step in steps {
-        plans.extend(plan_of(context, step).await);
-    }
-    plans
-}
-
 /// What a break of the group is to do.
 struct Prepared<'a> {
     instant: Instant,
@@ -167,7 +159,10 @@ async fn prepare<'a>(
     {
         return Err(already(group, at));
     }
-    let instant = instant_of(group, members, at, before, Line::Main)?;
+    // What a resync or a rollback has set aside lies beside what each shows now.
+    let beside = || instant_of(group, members, at, before, Line::Any).ok().filter(|_| at.is_some());
+    let instant =
+        instant_of(group, members, at, before, Line::Main).or_else(|error| beside().ok_or(error))?;
     let names = instant.names.iter().cloned();
     let left: Vec<(&Member, String)> =
         members.iter().zip(names).filter(|(m, _)| !m.is_broken_off()).collect();

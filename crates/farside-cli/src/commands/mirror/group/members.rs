@@ -108,9 +108,28 @@ pub(super) struct Step<'a, Q> {
     pub(super) body: Option<Q>,
 }
 
-/// What a step would do.
-pub(super) async fn plan_of<Q: Serialize>(context: &Context, step: &Step<'_, Q>) -> Result<Plan, ErrorBody> {
-    context.client.request(Method::POST, &step.path, &[("plan", "true")], step.body.as_ref()).await
+/// What each of the steps would do, in their order. All are asked at once: while a source does not answer each of them waits for it.
+pub(super) async fn plans_of<'a, Q: Serialize + 'a>(
+    context: &Context,
+    steps: impl Iterator<Item = &'a Step<'a, Q>>,
+) -> Vec<Result<Plan, ErrorBody>> {
+    let unsaid = |error: &dyn std::fmt::Display| ErrorBody::new(ErrorCode::Failed, error.to_string());
+    let ask = |step: &Step<'a, Q>| {
+        let (client, path) = (context.client.clone(), step.path.iter().map(|&part| part.to_owned()));
+        let (path, body): (Vec<String>, _) = (path.collect(), serde_json::to_value(&step.body));
+        tokio::spawn(async move {
+            let path: Vec<&str> = path.iter().map(String::as_str).collect();
+            let body = body.map_err(|error| ErrorBody::new(ErrorCode::Failed, error.to_string()))?;
+            let body = Some(body).filter(|body| !body.is_null());
+            client.request::<Plan>(Method::POST, &path, &[("plan", "true")], body.as_ref()).await
+        })
+    };
+    let asked: Vec<_> = steps.map(ask).collect();
+    let mut plans = Vec::new();
+    for plan in asked {
+        plans.push(plan.await.map_err(|error| unsaid(&error)).flatten());
+    }
+    plans
 }
 
 /// Shows the plans of all steps, and asks once. Answers whether they are to be carried out.
@@ -126,10 +145,8 @@ pub(super) async fn consent<Q: Serialize>(
     if !destructive.plan && (destructive.yes || !is_interactive()) {
         return Ok(true);
     }
-    let mut plans = Vec::new();
-    for step in steps {
-        plans.push(without_advice(plan_of(context, step).await?, command));
-    }
+    let plans: Result<Vec<Plan>, ErrorBody> = plans_of(context, steps.iter()).await.into_iter().collect();
+    let mut plans: Vec<Plan> = plans?.into_iter().map(|plan| without_advice(plan, command)).collect();
     let of_group = command.strip_prefix("farside mirror break --group ").map(str::trim_end);
     let warned = of_group.map(|group| warnings_of(group, &plans)).unwrap_or_default();
     if of_group.is_some() {
@@ -167,10 +184,8 @@ pub(super) async fn refuse_losses<'a, Q: Serialize>(
     }
     // Old side branches, and points that retention has kept while nothing rotated.
     let may_lose = |member: &Member| !member.side_branches().is_empty() || member.mirror.retention.is_some();
-    for (step, _) in steps.iter().zip(members).filter(|(_, member)| may_lose(member)) {
-        refuse_loss(&plan_of(context, step).await?)?;
-    }
-    Ok(())
+    let those = steps.iter().zip(members).filter(|(_, member)| may_lose(member)).map(|(step, _)| step);
+    plans_of(context, those).await.into_iter().try_for_each(|plan| refuse_loss(&plan?))
 }
 
 /// A line for each side branch that a member had before the command and has no more.
@@ -292,6 +307,9 @@ pub(crate) async fn to_update(context: &Context, group: &str) -> Result<VolumeNa
     if let Some((site, split)) = halves::there(context, &with_version).await {
         return Err(halves::no_update(&halves::said_there(&site, &split), &split, &with_version));
     }
+    if let Some(error) = none_follows(group, &with_version) {
+        return Err(error);
+    }
     // Of one that is broken off the daemon would say only that.
     let follows = with_version.iter().find(|m| m.state != MirrorState::BrokenOff);
     let one = follows.or(with_version.first()).map(|m| m.name.parse::<VolumeName>());
@@ -299,6 +317,31 @@ pub(crate) async fn to_update(context: &Context, group: &str) -> Result<VolumeNa
         Some(Ok(name)) => Ok(name),
         _ => Err(ErrorBody::new(ErrorCode::Failed, format!("group {group}: its mirrors cannot be named"))),
     }
+}
+
+/// That there is nothing to update: hosts use all of the group here.
+fn none_follows(group: &str, all: &[Mirror]) -> Option<ErrorBody> {
+    if all.iter().any(|m| m.state != MirrorState::BrokenOff) {
+        return None;
+    }
+    let is_original = |m: &Mirror| m.source_heard == Some(SourceHeard::Follows);
+    let names = all.iter().map(|m| m.name.as_str()).collect::<Vec<_>>().join(", ");
+    let error = |what: &str| {
+        ErrorBody::new(
+            ErrorCode::Refused,
+            format!("all of group {group} ({names}) {what}. Nothing was updated"),
+        )
+    };
+    Some(match all.iter().all(is_original) {
+        true => {
+            let site = all.first().and_then(|m| m.source.split_once(':')).map_or("the other site", |(s, _)| s);
+            error("are originals here: hosts write to them")
+                .hint(format!("their replicas are at {site}: farside mirror update --group {group} there"))
+        }
+        false => error("is broken off, and hosts may write to it").hint(format!(
+            "farside mirror resync --group {group} has them follow again; what hosts wrote here stays as a side branch of each"
+        )),
+    })
 }
 
 /// Whether another volume of its group is a replica still. It is for advice: what cannot be asked is taken for so.

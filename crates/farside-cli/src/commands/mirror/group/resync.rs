@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use super::members::{Group, Member, Step, consent, members, refuse_losses, volumes_of};
 use super::named::Verb;
+use super::set_aside::one_name;
 use super::{forgotten, whereabouts};
 use crate::arguments::destructive::Destructive;
 use crate::commands::context::Context;
@@ -104,12 +105,18 @@ pub(crate) async fn resync(
             why.message
         ),
     };
+    let kept_as: Vec<Option<String>> = operations.iter().map(kept_as).collect();
+    let back = one_name(kept_as.iter().map(Option::as_deref)).map_or_else(String::new, |name| {
+        format!(
+            "to take this back, with what hosts wrote here: farside mirror break --group {group} --at {name}\n"
+        )
+    });
     let advice = if context.json { String::new() } else { advice(context, &again).await };
     if common.is_err() && context.json {
         then.lines().for_each(|line| eprintln!("farside: {line}"));
     }
     let done = Resynced { group: group.to_owned(), operations, common: common.ok() };
-    context.show(&done, |_| said + &then + &advice + &left_as_they_are(all) + &note);
+    context.show(&done, |_| said + &then + &back + &advice + &left_as_they_are(all) + &note);
     Ok(())
 }
 
@@ -139,6 +146,12 @@ async fn carry_out<'a>(
         }
     }
     (done, failed)
+}
+
+/// What it set aside last, `POOL/VOL@SNAP`.
+fn kept_as(of: &Operation) -> Option<String> {
+    let name = of.record.as_ref()?.set_aside.last()?;
+    Some(format!("{}@{name}", of.volume))
 }
 
 /// A host that writes keeps its volume from being a replica. It is looked for before the others are none any more.

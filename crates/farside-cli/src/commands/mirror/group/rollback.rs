@@ -9,7 +9,7 @@ use super::members::{
 };
 use super::named::Verb;
 use super::nothing_newer;
-use super::set_aside::{kept, moment_of};
+use super::set_aside::{kept, one_name};
 use crate::arguments::destructive::Destructive;
 use crate::commands::context::Context;
 use crate::confirm::{DestructiveRequest, Impact, carry_out, is_interactive};
@@ -48,9 +48,12 @@ pub(crate) async fn roll_back(
         Err(error) => nothing_newer::look(context, group, members, at).await?.ok_or(error)?,
     };
     let mut steps: Vec<Step<'_, StartRollback>> = Vec::new();
+    // What all show has one name from now on, by which it can be gone back to.
+    let body = Some(StartRollback { set_aside_at: Some(Timestamp::now()) });
     for (member, name) in members.iter().zip(&instant.names) {
         let (pool, volume) = member.split()?;
-        steps.push(Step { path: vec!["volumes", pool, volume, "snapshots", name, "rollback"], body: None });
+        let path = vec!["volumes", pool, volume, "snapshots", name, "rollback"];
+        steps.push(Step { path, body: body.clone() });
     }
     let moment = time(instant.created_at);
     let headline = format!(
@@ -73,10 +76,7 @@ pub(crate) async fn roll_back(
     let mut delayed = Vec::new();
     for (at, (step, member)) in steps.iter().zip(members).enumerate() {
         let (path, impact) = (&step.path[..], Impact::Service);
-        // All that this command sets aside has one moment, by which it can be gone back to.
-        let set_aside_at = volumes.iter().find_map(|volume| moment_of(volume.kept_as.as_deref()?));
-        let body = StartRollback { set_aside_at };
-        let one = DestructiveRequest { method: Method::POST, path, body: Some(&body), impact };
+        let one = DestructiveRequest { method: Method::POST, path, body: step.body.as_ref(), impact };
         let done =
             carry_out::<Rollback>(&context.client, one, Destructive { plan: false, yes: true }, context.json);
         let done = match done.await {
@@ -111,7 +111,15 @@ pub(crate) async fn roll_back(
     context.aside(&gone);
     context.show(&done, |done| {
         let names: Vec<&str> = members.iter().map(|m| m.mirror.name.as_str()).collect();
-        let kept = kept(done.volumes.iter().map(|volume| volume.kept_as.as_deref()));
+        let kept_as = || done.volumes.iter().map(|volume| volume.kept_as.as_deref());
+        let kept = match one_name(kept_as()) {
+            Some(name) => format!(
+                "what {} showed until then stays as {name}{}, which opens read-only; to take this back: farside snapshot rollback --group {group} --at {name}\n",
+                if names.len() == 1 { "it" } else { "they" },
+                if names.len() == 1 { "" } else { " of each" },
+            ),
+            None => kept(kept_as()),
+        };
         let are = if names.len() == 1 { "is" } else { "are" };
         format!(
             "{} {are} as of {}\n{unmoved}{kept}{gone}{}",

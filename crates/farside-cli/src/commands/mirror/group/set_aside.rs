@@ -18,6 +18,13 @@ pub(super) fn kept<'a>(all: impl Iterator<Item = Option<&'a str>>) -> String {
     all.flatten().map(|kept| format!("what is newer stays as {kept}; it opens read-only\n")).collect()
 }
 
+/// The name by which all of them keep what they showed, if that is one name in all: `POOL/VOL@rescue-TIME` of each.
+pub(super) fn one_name<'a>(mut kept_as: impl Iterator<Item = Option<&'a str>>) -> Option<&'a str> {
+    let named = |kept_as: Option<&'a str>| Some(kept_as?.split_once('@')?.1);
+    let first = named(kept_as.next()?).filter(|name| moment_of_name(name).is_some())?;
+    kept_as.all(|kept_as| named(kept_as) == Some(first)).then_some(first)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -29,6 +36,13 @@ mod tests {
         for other in ["q/a@before", "q/a", "q/a@rescue-me", "q/a@rescue-2026-11-26T12:00:00.123456Z-2"] {
             assert_eq!(moment_of(other), None, "{other}");
         }
+        let rescue = |volume: &str| format!("{volume}@rescue-2026-11-26T12:00:00.123456Z");
+        let (a, b) = (rescue("q/a"), rescue("q/b"));
+        let name = "rescue-2026-11-26T12:00:00.123456Z";
+        assert_eq!(one_name([Some(&*a), Some(&*b)].into_iter()), Some(name));
+        assert_eq!(one_name([Some(&*a), None].into_iter()), None);
+        assert_eq!(one_name([Some(&*a), Some("q/b@before")].into_iter()), None);
+        assert_eq!(one_name([Some("q/a@before"), Some("q/b@before")].into_iter()), None, "a person's");
         assert_eq!(
             kept([Some("q/a@s"), None].into_iter()),
             "what is newer stays as q/a@s; it opens read-only\n"

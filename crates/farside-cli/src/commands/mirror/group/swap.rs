@@ -12,7 +12,7 @@ use farside_api::{
 use reqwest::Method;
 use serde::Serialize;
 
-use super::members::{Group, Member, Step, consent, members, mirrors_of, plan_of};
+use super::members::{Group, Member, Step, consent, members, mirrors_of, plans_of};
 use super::named::Verb;
 use super::{forgotten, under_way, whereabouts};
 use crate::arguments::destructive::Destructive;
@@ -148,8 +148,10 @@ async fn none_is_refused(
         let site = member.mirror.source.split_once(':').map(|(site, _)| site);
         peers.iter().any(|peer| Some(&*peer.name) == site && peer.state == PeerState::Connected)
     };
-    for (step, member) in steps.iter().zip(left).filter(|(_, member)| is_up(member)) {
-        if let Some(why) = plan_of(context, step).await?.refused {
+    let asked: Vec<_> = steps.iter().zip(left).filter(|(_, member)| is_up(member)).collect();
+    let plans = plans_of(context, asked.iter().map(|(step, _)| *step)).await;
+    for (plan, (_, member)) in plans.into_iter().zip(asked) {
+        if let Some(why) = plan?.refused {
             let name = &member.mirror.name;
             return Err(ErrorBody::new(
                 ErrorCode::Refused,
