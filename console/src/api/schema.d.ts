@@ -4818,7 +4818,7 @@ export interface components {
             schedule?: string | null;
             /**
              * Format: date-time
-             * @description As in `BreakMirror`; a moment that is none of the last hour by the daemon's clock is as if absent.
+             * @description As in `StartRollback`(crate::StartRollback).
              */
             set_aside_at?: string | null;
             /** @description The timetable's time zone, by name; the one of the daemon's system if absent. */
@@ -5339,8 +5339,9 @@ export interface components {
         StartRollback: {
             /**
              * Format: date-time
-             * @description The moment that the side branch is named by: what one command sets aside of several volumes has one. Of the last hour; now if
-             *     absent.
+             * @description All that the volume shows is kept as `rescue-` and this moment, whatever else holds it: what one command sets aside of several
+             *     volumes has one name. If absent, or not of the last hour by the daemon's clock, a side branch is made, and named by now, where no
+             *     other snapshot holds what goes out of sight.
              */
             set_aside_at?: string | null;
         };
