@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use farside_api::{Account, ErrorBody, HostStatus, Plan, StagedContent, Timestamp, Token, VolumeHost};
 use farside_engine::{BLOCK_BYTES, RoomBelow, StagingRoom, VolumeName};
+use farside_mirror::rescues;
 
 use crate::convert::roughly;
 use crate::exports::Clients;
@@ -427,6 +428,10 @@ pub(crate) fn break_off(facts: &BreakFacts<'_>) -> Plan {
         None => format!("break mirror {volume}"),
     });
     let holds = match (at, current) {
+        // What was set aside here no source has.
+        (Some(at), _) if rescues::is_reserved(at.snapshot) => {
+            format!("what was set aside here as {}", at.snapshot)
+        }
         (Some(at), _) => format!("{} of {source}", at.snapshot),
         (None, _) if facts.shows_own_state => {
             format!(
