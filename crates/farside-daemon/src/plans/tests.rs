@@ -1,6 +1,7 @@
-use farside_api::ErrorCode;
+use farside_api::{ErrorBody, ErrorCode, Timestamp};
 
 use super::*;
+use crate::exports::Clients;
 
 fn volume() -> VolumeName {
     "p/db".parse().unwrap()

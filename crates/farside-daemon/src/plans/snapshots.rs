@@ -1,0 +1,115 @@
+//! What snapshots are rolled back to, or lose. Pure.
+
+use farside_api::{Plan, Timestamp};
+use farside_engine::VolumeName;
+
+use super::volumes::leave_clones;
+use super::{keep, lose, old_side_branch, opens, plan, rescue};
+
+/// `snapshot rollback`.
+pub(crate) struct RollbackFacts<'a> {
+    pub(crate) volume: &'a VolumeName,
+    pub(crate) snapshot: &'a str,
+    pub(crate) created_at: Timestamp,
+    pub(crate) on_main_line: bool,
+    /// Size of the volume, and of the snapshot, bytes.
+    pub(crate) size_bytes: u64,
+    pub(crate) snapshot_size_bytes: u64,
+    /// In which the volume differs from the snapshot; None: unknown.
+    pub(crate) changed_bytes: Option<u64>,
+    /// A person's snapshot that holds all of what the volume shows, and does not go by itself.
+    pub(crate) held_by: Option<&'a str>,
+    pub(crate) age_seconds: f64,
+    /// `PEER:POOL/VOL` that follow it.
+    pub(crate) followed_by: &'a [String],
+    /// `PEER:POOL/VOL` that were broken off from it: hosts went on there.
+    pub(crate) broken_off: &'a [String],
+    /// Why hosts may not write to it, if it is fenced.
+    pub(crate) fence: Option<&'a str>,
+    /// The group that its mirror is in with others.
+    pub(crate) group: Option<&'a str>,
+    /// Old side branches of the volume that go for the new one.
+    pub(crate) lets_go: &'a [String],
+}
+
+pub(crate) fn rollback(facts: &RollbackFacts<'_>) -> Plan {
+    let RollbackFacts { volume, snapshot, .. } = facts;
+    let mut plan = plan(format!("roll {volume} back to {snapshot}"));
+    plan.would
+        .push(format!("hosts find {volume} as it was at {:.0}, when {snapshot} was taken", facts.created_at));
+    if facts.size_bytes != facts.snapshot_size_bytes {
+        plan.would.push(format!(
+            "its size becomes {} bytes instead of {}",
+            facts.snapshot_size_bytes, facts.size_bytes
+        ));
+    }
+    if !facts.on_main_line {
+        plan.would.push(format!("{snapshot} lies on a side branch, which becomes the main line"));
+    }
+    if let Some(why) = facts.fence {
+        plan.would.push(format!("hosts may read it, and not write, as before: {why}"));
+    }
+    plan.would.extend(
+        facts
+            .followed_by
+            .iter()
+            .map(|by| format!("{by} follows at its next update, as with any other change")),
+    );
+    plan.would.extend(
+        facts
+            .broken_off
+            .iter()
+            .map(|by| format!("{by} stays as it is: it was broken off from {volume}, and follows nothing")),
+    );
+    // Whoever goes back with all of them finds the command's name in it.
+    plan.would.extend(facts.group.map(|group| {
+        format!(
+            "the other volumes of group {group} stay where they are: unless they show that moment too, the group shows no moment in common \
+             then; farside snapshot rollback --group {group} --at {snapshot} takes all of them to it, if all have it"
+        )
+    }));
+    match (facts.changed_bytes, facts.held_by) {
+        (Some(0), _) => {}
+        (changed, Some(held_by)) => {
+            keep(&mut plan, opens(&format!("{volume}@{held_by}")), changed, Some(facts.age_seconds));
+        }
+        (changed, None) => keep(&mut plan, rescue(volume), changed, Some(facts.age_seconds)),
+    }
+    for old in facts.lets_go {
+        lose(&mut plan, old_side_branch(volume, old), None, None);
+    }
+    plan
+}
+
+/// `snapshot delete`. `frees_bytes` is what comes back in the pool, at most.
+pub(crate) fn delete_snapshot(
+    volume: &VolumeName,
+    snapshot: &str,
+    created_at: Timestamp,
+    on_main_line: bool,
+    only_here_bytes: Option<u64>,
+    frees_bytes: Option<u64>,
+    clones: &[String],
+) -> Plan {
+    let mut plan = plan(format!("delete snapshot {volume}@{snapshot}"));
+    plan.would
+        .push(format!("{volume}@{snapshot} is deleted; the volume and its other snapshots stay as they are"));
+    leave_clones(&mut plan, clones);
+    if let Some(bytes) = frees_bytes.filter(|_| clones.is_empty()) {
+        plan.would.push(format!(
+            "at most {bytes} bytes come back in the pool; what a newer version, or deduplication, still uses stays in use"
+        ));
+    }
+    let what = if on_main_line {
+        format!(
+            "the state of {volume} at {created_at:.0}; at most the data that no other version of it holds:"
+        )
+    } else {
+        format!(
+            "the overtaken state of {volume} at {created_at:.0}, a side branch; at most the data that no other version \
+             of it holds:"
+        )
+    };
+    lose(&mut plan, what, only_here_bytes, None);
+    plan
+}
