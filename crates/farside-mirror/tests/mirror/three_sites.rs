@@ -31,7 +31,7 @@ async fn cascade<S: Storage>(seed: u64) -> Trio<S> {
 }
 
 fn is_difference(report: &TransferReport, at_most: u64) {
-    assert!(report.base.is_some(), "a whole copy");
+    assert!(report.base.is_some(), "a whole copy: {report:?}");
     assert!(report.changed_bytes <= at_most, "{} of {at_most} bytes moved", report.changed_bytes);
 }
 
