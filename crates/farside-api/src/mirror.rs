@@ -330,6 +330,9 @@ pub struct Overtaken {
     /// What the replica follows since, whose mirror of this volume is over (`ended`): `PEER:POOL/VOL`.
     #[serde(default)]
     pub follows_since: Option<String>,
+    /// The volume here followed it when its pool was newer: that was set back since. Left out where it is not so.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub set_back: bool,
 }
 
 /// How a transfer ended.

@@ -53,7 +53,7 @@ pub use options::MirrorOptions;
 pub use queue::{QueueStatus, TransferQueue};
 pub use relationship::{
     Asked, Comparing, Mirror, MirrorStatus, NOT_RESYNCED, Published, ResyncRequest, SourceHeard, Stopped,
-    WentBack, dissolve_in_pool,
+    WentBack, WentOnFrom, dissolve_in_pool,
 };
 pub use replica_limits::ReplicaLimits;
 pub use retention::Retention;

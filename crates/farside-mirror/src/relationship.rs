@@ -32,4 +32,4 @@ pub(crate) use dissolve::handed_over;
 pub use mirror::{Asked, Mirror};
 pub(crate) use role_change::already_a_replica;
 pub(crate) use rotation::would_let_go_then;
-pub use status::{MirrorStatus, NOT_RESYNCED, Published, SourceHeard, Stopped, WentBack};
+pub use status::{MirrorStatus, NOT_RESYNCED, Published, SourceHeard, Stopped, WentBack, WentOnFrom};

@@ -59,6 +59,8 @@ pub struct Relationship {
     pub upstream: Upstream,
     /// The source has answered what it was told of the newest break.
     pub told: bool,
+    /// Of one that is broken off: its source followed it, and has ended that mirror since.
+    pub ended_there: bool,
 }
 
 /// How far a role change is that one side has begun: this says what its source is told. Whether the volume is writable is
@@ -129,6 +131,7 @@ impl Relationship {
             role_change: 1,
             upstream: Upstream::default(),
             told: false,
+            ended_there: false,
         }
     }
 

@@ -110,6 +110,7 @@ fn mirror_destinations() {
                 beyond: Some("c:r/s".into()),
                 follows: None,
                 follows_since: None,
+                set_back: false,
             }),
             released: Some(Released { at: at("2026-11-21T23:00:00Z"), why: "the pool had less free".into() }),
             budgets: Some(BudgetUse {

@@ -259,7 +259,7 @@ pub enum Mirror {
     #[command(
         after_help = "Without --max-lag a replica may be as late as its objective, else three of its intervals (5m at least), else 26h. What is \
                       broken off, quiesced or was never copied is late.\n\nExit status: 0 all are near enough, 1 one is late or otherwise \
-                      not as it should be, 3 a name is in no mirror. Where nothing could be told: 4 the daemon refuses the token, or \
+                      not as it should be, 2 wrong command line or token file, 3 a name is in no mirror. Where nothing could be told: 4 the daemon refuses the token, or \
                       who asks, 5 it cannot be reached or fails.\n\nExamples:\n  farside mirror check\n  \
                       farside mirror check --max-lag 30m q/db\n  */5 * * * * farside mirror check >/dev/null    # cron mails what is wrong"
     )]

@@ -365,8 +365,8 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
             };
             end(&context, request, destructive, |m| {
                 format!(
-                    "the mirror of {0} has ended; the volume stays. What both sides had in common is let go: to have it follow again, farside \
-                     mirror resync {0} --from {1}, with --whole where nothing is left\n",
+                    "the mirror of {0} has ended; the volume stays. To have it follow again, once the sites are paired and {0} may follow: farside \
+                     mirror resync {0} --from {1}; what both have in common by then is not sent again, and --plan says how much comes\n",
                     m.name, m.source
                 )
             })

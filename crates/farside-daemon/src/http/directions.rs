@@ -251,10 +251,19 @@ fn from(site: &Site, volume: &VolumeName, named: Option<String>) -> Result<From,
         return Ok(From { peer, source, name, is_named: true });
     }
     let mirror = site.mirrors.mirror(volume).map_err(|error| {
-        let named = format!("farside mirror resync {volume} --from PEER:POOL/VOL");
+        let gone_on = site.mirrors.broken_off_from(volume);
+        let named = match &gone_on[..] {
+            [one] => format!("farside mirror resync {volume} --from {one}"),
+            _ => format!("farside mirror resync {volume} --from PEER:POOL/VOL"),
+        };
         // Of a source that lives nobody asks this; of one that was overtaken it is the way back.
         let is_source = error.code == ErrorCode::Refused;
-        error.hint(if is_source {
+        error.hint(if !gone_on.is_empty() {
+            format!(
+                "{volume} is overtaken: hosts went on at {}. To have it follow: {named}",
+                gone_on.join(" and ")
+            )
+        } else if is_source {
             format!("if the other site has taken over, and this volume shall follow it: {named}")
         } else {
             format!("name the volume to follow: {named}")
@@ -456,7 +465,13 @@ async fn plan_resync(
         replaced.map(|known| format!("{}:{}", peers::name_of(&site.node, known.peer), known.source));
     let ends = site.mirrors.mirrored_by(volume).into_iter().find(|by| *by == from.name);
     let follows = found.as_ref().and_then(|found| found.follows.as_ref());
-    let points = found.iter().flat_map(|found| &found.retention_lets_go);
+    // What is let go here needs no source to be told: who waits for one is not to find it gone.
+    let (points_alone, branches_alone) = match waits_for.is_some() && replaced.is_none() {
+        true => destination.plan_resync_alone(volume).await.unwrap_or_default(),
+        false => Default::default(),
+    };
+    let lets_go = found.as_ref().map_or(&branches_alone, |found| &found.lets_go);
+    let points = found.as_ref().map_or(&points_alone, |found| &found.retention_lets_go).iter();
     let points: Vec<_> =
         points.map(|p| (format!("{volume}@{}", p.name), convert::time(p.created_at))).collect();
     let taken_over_by = site.mirrors.taken_over_by_others(volume, (from.peer, &from.source));
@@ -467,7 +482,7 @@ async fn plan_resync(
     let plan = plans::resync(&ResyncFacts {
         taken_over_by: &taken_over_by,
         follows: follows.map(ToString::to_string).as_deref(),
-        lets_go: found.as_ref().map_or(&[][..], |found| &found.lets_go),
+        lets_go,
         retention_lets_go: &points,
         volume,
         from: &from.name,
@@ -545,6 +560,7 @@ async fn swap(
             }
         };
         let mut plan = plans::swap(&volume, &document.source, document.lag_seconds);
+        plan.would.extend(waits_for.as_ref().map(|peer| plans::unasked_swap(peer, &document.source)));
         plan.would.splice(0..0, waits_for.map(|peer| plans::waits_for_session(&peer, patience)));
         let (retention, group) = (document.retention.as_deref(), document.group.as_deref());
         plan.would.extend(group.map(plans::beside_swap));

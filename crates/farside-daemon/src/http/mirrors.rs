@@ -472,6 +472,8 @@ async fn plan_first_copy(site: &Site, volume: &VolumeName) -> Result<Plan, ApiEr
         MirrorState::BrokenOff => {
             Some(format!("{volume} is broken off; farside mirror resync {volume} makes it a replica again"))
         }
+        // What cannot be looked at, or was set back, is told as the command would.
+        _ if site.mirrors.set_back_why(volume).is_some() => site.mirrors.set_back_why(volume),
         _ if document.base_snapshot.is_some() => {
             Some(format!("{volume} has its first copy; farside mirror update {volume} brings what is new"))
         }
@@ -773,6 +775,8 @@ async fn delete(
             has_copy: before.base_snapshot.is_some(),
             is_broken_off: broken_off,
             is_followed,
+            is_paired: site.node.peer(mirror.status().relationship.peer).is_some(),
+            has_ended_there: before.source_heard == Some(farside_api::SourceHeard::Released),
             is_overtaken_back,
             fence: &fence,
         })));

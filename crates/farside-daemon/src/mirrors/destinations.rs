@@ -47,7 +47,7 @@ impl Mirrors {
         let serving = self.parts.source.serving();
         let of_volume = |r: &SourceRelationship| volume.is_none_or(|volume| r.source == *volume);
         let relationships: Vec<_> = self.parts.source.destinations().into_iter().filter(of_volume).collect();
-        let fenced = self.parts.source.fenced();
+        let (fenced, set_back) = (self.parts.source.fenced(), self.parts.source.set_back());
         let mut held = Vec::with_capacity(relationships.len());
         for relationship in relationships.clone() {
             let follows = match relationship.overtaken {
@@ -67,6 +67,7 @@ impl Mirrors {
                 ended: overtaken.ended,
                 beyond: overtaken.beyond.clone(),
                 follows: follows.clone(),
+                set_back: set_back.contains_key(&relationship.source),
                 follows_since: overtaken
                     .follows
                     .first()
@@ -501,8 +502,8 @@ impl Mirrors {
         let peer = peers.iter().find(|known| known.record.name == peer);
         let gone = peer.is_none().then(|| {
             format!(
-                "the site of {} is not paired any more: its peer was removed here, and it can fetch nothing. Pair again and farside \
-                 peer rekey, or farside mirror release {} {key}",
+                "the site of {} is not paired any more: its peer was removed here, and it can fetch nothing. Pair again, then farside peer \
+                 allow for {1} (if that site has another key by then, farside peer rekey too), or farside mirror release {1} {key}",
                 mirror.destination, mirror.name
             )
         });
@@ -630,6 +631,7 @@ fn source(held: api::MirrorDestination) -> api::Mirror {
             beyond: overtaken.beyond.as_deref(),
             follows: overtaken.follows.as_deref(),
             follows_since: overtaken.follows_since.as_deref(),
+            set_back: overtaken.set_back,
         }))
     });
     let why = why.or_else(|| {

@@ -68,8 +68,10 @@ fn points(
         return None;
     }
     let from = || members.iter().filter_map(|member| member.went_on_from);
-    let (oldest, newest) = (from().min()?, from().max()?);
-    (oldest < newest).then_some((oldest, newest))
+    // Each has shown the same for some time before its point: they fit if there is a moment in the time of all of them.
+    let fits = from().map(|from| from.since).max()? <= from().map(|from| from.at).min()?;
+    let (oldest, newest) = (from().map(|from| from.at).min()?, from().map(|from| from.at).max()?);
+    (!fits).then_some((oldest, newest))
 }
 
 /// To the second, or as exactly as it takes to see that they differ.
@@ -98,7 +100,7 @@ fn moments(members: &[&MirrorStatus]) -> Option<(farside_platform::Timestamp, fa
 mod tests {
     use farside_engine::ContentRoot;
     use farside_format::Fingerprint;
-    use farside_mirror::{Published, Relationship, Schedule, WentBack};
+    use farside_mirror::{Published, Relationship, Schedule, WentBack, WentOnFrom};
     use farside_peer::PeerId;
     use farside_platform::Timestamp as Instant;
 
@@ -167,10 +169,25 @@ mod tests {
         }
     }
 
+    fn went_on(since: u64, at: u64) -> WentOnFrom {
+        WentOnFrom { since: Instant(since * 1_000_000_000), at: Instant(at * 1_000_000_000) }
+    }
+
+    #[test]
+    fn a_volume_that_had_not_changed_for_a_while_fits_to_any_moment_of_that_while() {
+        let broken = |id, since, at: u64| MirrorStatus {
+            went_on_from: Some(went_on(since, at)),
+            ..member(id, Some("shop"), State::BrokenOff, Some(at))
+        };
+        assert!(without(&[broken(1, 100, 100), broken(2, 90, 107)], &[]).is_empty());
+        assert!(without(&[broken(1, 80, 100), broken(2, 90, 107)], &[]).is_empty());
+        assert_eq!(without(&[broken(1, 80, 100), broken(2, 101, 107)], &[]).len(), 2);
+    }
+
     #[test]
     fn volumes_that_went_on_from_different_points_say_so() {
         let broken = |id, at: u64| MirrorStatus {
-            went_on_from: Some(Instant(at * 1_000_000_000)),
+            went_on_from: Some(went_on(at, at)),
             ..member(id, Some("shop"), State::BrokenOff, Some(at))
         };
         let original = |id, at| MirrorStatus { source_heard: Some(SourceHeard::Follows), ..broken(id, at) };

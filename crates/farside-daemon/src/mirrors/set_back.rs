@@ -55,6 +55,11 @@ impl Mirrors {
         self.refresh_fences();
     }
 
+    /// That a volume's pool was set back to before it followed, and what can be done.
+    pub(crate) fn set_back_why(&self, volume: &VolumeName) -> Option<String> {
+        self.parts.source.set_back().remove(volume)
+    }
+
     /// What becomes of a volume's fence when its mirror is broken off or deleted.
     pub(crate) fn fence_after(&self, volume: &VolumeName) -> FenceAfter {
         let is_overtaken = self.parts.source.fenced().contains(volume);

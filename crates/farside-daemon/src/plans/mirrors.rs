@@ -56,6 +56,14 @@ pub(crate) fn swap(volume: &VolumeName, source: &str, lag_seconds: Option<f64>) 
     plan
 }
 
+/// That nobody could look whether the source would refuse.
+pub(crate) fn unasked_swap(peer: &str, source: &str) -> String {
+    format!(
+        "whether {source} can change its role is asked once {peer} answers: hosts that have it open, or another site that has taken it \
+         over, are a reason to refuse, and then nothing is changed"
+    )
+}
+
 /// That a swap is of one volume of a group. Whoever swaps all of them finds the command's name in it.
 pub(crate) fn beside_swap(group: &str) -> String {
     format!(
@@ -89,6 +97,10 @@ pub(crate) struct DeleteFacts<'a> {
     pub(crate) source: &'a str,
     /// A version has arrived here.
     pub(crate) has_copy: bool,
+    /// The sites are paired.
+    pub(crate) is_paired: bool,
+    /// The source keeps nothing for it, and knows of the break.
+    pub(crate) has_ended_there: bool,
     /// A person has broken it off, or the roles have changed.
     pub(crate) is_broken_off: bool,
     /// The source follows the volume since.
@@ -117,9 +129,19 @@ pub(crate) fn delete_mirror(facts: &DeleteFacts<'_>) -> Plan {
         FenceAfter::None => format!("{volume} stays, as a volume that hosts may write to"),
     });
     if facts.is_followed {
-        plan.would.push(format!(
-            "{source} goes on following {volume}: nothing is kept any more for the mirror that is deleted"
-        ));
+        plan.would.push(match facts.is_paired {
+            true => format!(
+                "{source} goes on following {volume}: nothing is kept any more for the mirror that is deleted"
+            ),
+            false => format!(
+                "{source} followed {volume} while the sites were paired, and gets nothing now: nothing is kept any more for the mirror that \
+                 is deleted"
+            ),
+        });
+        return plan;
+    }
+    if broken_off && facts.has_ended_there {
+        plan.would.push(format!("{source} keeps nothing for this mirror, and is told nothing: only the way back that was kept here ends"));
         return plan;
     }
     if facts.is_overtaken_back {
@@ -130,8 +152,9 @@ pub(crate) fn delete_mirror(facts: &DeleteFacts<'_>) -> Plan {
     } else if broken_off {
         plan.would.push(format!(
             "{source} stays overtaken by this volume, and fenced if that was asked for, until its own administrator \
-             decides (there: farside mirror release {of} PEER, or farside mirror resync {of}); if it has not heard of the \
-             break yet, it is told at the next session",
+             decides (there, where SITE is what this site is called: farside mirror release {of} SITE, or farside mirror resync {of} --from \
+             SITE:{volume}, for which farside peer allow here has to name {volume} once more); if it has not heard of the break yet, it is \
+             told at the next session",
             of = source.split_once(':').map_or(*source, |(_, of)| of)
         ));
     } else {

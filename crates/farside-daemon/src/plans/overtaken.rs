@@ -25,11 +25,21 @@ pub(crate) struct OvertakenFacts<'a> {
     pub(crate) follows: Option<&'a str>,
     /// What the destination follows since, of which the mirror is over: `PEER:POOL/VOL`.
     pub(crate) follows_since: Option<&'a str>,
+    /// The volume here followed it when its pool was newer.
+    pub(crate) set_back: bool,
 }
 
 /// Why it is so, and what can be done.
 pub(crate) fn overtaken(facts: &OvertakenFacts<'_>) -> String {
     let OvertakenFacts { volume, peer, destination, .. } = facts;
+    if facts.set_back {
+        // Nobody broke anything off by mistake: the other site has the newer state.
+        return format!(
+            "overtaken: hosts write to {peer}:{destination}, which {volume} followed when the pool of {volume} was newer; that pool is an \
+             older copy. farside mirror resync {volume} --from {peer}:{destination} has it follow again, and keeps what it shows as a side \
+             branch"
+        );
+    }
     let mut why = match facts.beyond {
         Some(beyond) => format!("overtaken beyond {peer}:{destination}: {beyond} was broken off"),
         None => format!("overtaken: {peer} broke off {destination}"),
@@ -40,15 +50,19 @@ pub(crate) fn overtaken(facts: &OvertakenFacts<'_>) -> String {
     why += &match (facts.beyond, facts.snapshot, facts.diverged_bytes) {
         // The points that it and this side hold are the destination's to know.
         (Some(_), ..) => String::new(),
-        (None, Some(snapshot), Some(0)) => format!(" from {snapshot}; nothing was written here since then"),
+        (None, Some(snapshot), Some(0)) => {
+            format!("; hosts there went on from {snapshot}, and nothing was written here since that")
+        }
         (None, Some(snapshot), Some(bytes)) => {
             format!(
-                " from {snapshot}; here {} blocks of 4 KiB ({bytes} bytes) differ since then",
+                "; hosts there went on from {snapshot}, from which {} blocks of 4 KiB ({bytes} bytes) here differ",
                 blocks(bytes)
             )
         }
         (None, Some(snapshot), None) => {
-            format!(" from {snapshot}; how much was written here since then is not known")
+            format!(
+                "; hosts there went on from {snapshot}; how much was written here since that is not known"
+            )
         }
         (None, None, _) => format!(
             "; the point that hosts there continued from is no longer here: farside mirror resync {volume} --from \

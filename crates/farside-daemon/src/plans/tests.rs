@@ -422,6 +422,8 @@ fn delete_facts<'a>(volume: &'a VolumeName, fence: &'a FenceAfter) -> DeleteFact
         volume,
         source: "a:p/v",
         has_copy: true,
+        is_paired: true,
+        has_ended_there: false,
         is_broken_off: false,
         is_followed: false,
         is_overtaken_back: false,
@@ -456,11 +458,19 @@ fn what_ends_relationships_loses_no_data() {
     let broken_off = delete_mirror(&facts());
     assert!(
         broken_off.would[1].contains("a:p/v stays overtaken")
-            && broken_off.would[1].contains("release p/v PEER")
+            && broken_off.would[1].contains("release p/v SITE")
     );
     let back = delete_mirror(&DeleteFacts { is_overtaken_back: true, ..facts() });
     assert!(back.would[1].starts_with("p/db stays overtaken by a:p/v"), "{}", shown(&back));
     assert!(!shown(&back).contains("a:p/v stays overtaken"), "{}", shown(&back));
+    let over = delete_mirror(&DeleteFacts { has_ended_there: true, ..facts() });
+    assert!(
+        shown(&over).contains("a:p/v keeps nothing for this mirror") && !shown(&over).contains("overtaken"),
+        "{}",
+        shown(&over)
+    );
+    let alone = delete_mirror(&DeleteFacts { is_paired: false, is_followed: true, ..facts() });
+    assert!(shown(&alone).contains("gets nothing now"), "{}", shown(&alone));
     let empty = delete_mirror(&DeleteFacts { has_copy: false, ..delete_facts(&volume_here, &none) });
     assert!(!shown(&empty).contains("base-TIME"), "{}", shown(&empty));
     golden(
@@ -510,17 +520,18 @@ fn who_was_overtaken_learns_by_how_much_and_what_to_do() {
         beyond: None,
         follows: None,
         follows_since: None,
+        set_back: false,
     };
     assert_eq!(
         overtaken(&facts()),
-        "overtaken: b broke off q/db at 2026-11-21T21:00:00Z from s9; here 2 blocks of 4 KiB (8192 bytes) differ since \
-         then; farside mirror resync p/db --from b:q/db takes over their state and keeps this one as a side branch; \
+        "overtaken: b broke off q/db at 2026-11-21T21:00:00Z; hosts there went on from s9, from which 2 blocks of 4 KiB (8192 bytes) here \
+         differ; farside mirror resync p/db --from b:q/db takes over their state and keeps this one as a side branch; \
          farside mirror resync q/db at b has that one follow again, if the break was the mistake; farside mirror release p/db b \
          keeps both"
     );
     let nothing = overtaken(&OvertakenFacts { diverged_bytes: Some(0), fenced: true, ..facts() });
     assert!(
-        nothing.contains("nothing was written here since then; hosts may not write here until"),
+        nothing.contains("nothing was written here since that; hosts may not write here until"),
         "{nothing}"
     );
     let unknown = overtaken(&OvertakenFacts { since: None, snapshot: None, diverged_bytes: None, ..facts() });
@@ -528,6 +539,11 @@ fn who_was_overtaken_learns_by_how_much_and_what_to_do() {
     assert!(fence(&volume, "b", &destination, None).contains("farside mirror resync p/db --from b:q/db"));
     let beyond = overtaken(&OvertakenFacts { beyond: Some("c:r/db"), ..facts() });
     assert!(beyond.starts_with("overtaken beyond b:q/db: c:r/db was broken off at 2026"), "{beyond}");
+    let older = overtaken(&OvertakenFacts { set_back: true, ..facts() });
+    assert!(
+        older.contains("followed when the pool of p/db was newer") && !older.contains("by mistake"),
+        "{older}"
+    );
     let elsewhere = OvertakenFacts { ended: true, follows_since: Some("c:r/db"), ..facts() };
     let elsewhere = overtaken(&elsewhere);
     assert!(

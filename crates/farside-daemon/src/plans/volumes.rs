@@ -66,8 +66,8 @@ pub(crate) fn resize(volume: &VolumeName, from: u64, to: u64, beyond_bytes: Opti
     plan.would.push(format!("{volume} has {to} bytes instead of {from}"));
     if to < from {
         plan.would.push(String::from(
-            "snapshots that people made keep what they hold past the new end; those of mirrors go with their next update, here and at \
-             the replica, and those of a timetable when it is their turn",
+            "snapshots that people made keep what they hold past the new end; those of mirrors here go with their next update, \
+             those of a timetable when it is their turn, and what a replica has kept as its retention says",
         ));
         if beyond_bytes != Some(0) {
             lose(

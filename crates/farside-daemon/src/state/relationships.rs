@@ -31,6 +31,9 @@ impl PoolRelationships {
     }
 }
 
+/// How a role change ended that is over: the site that followed since has ended its mirror.
+const ENDED_THERE: &str = "ended-there";
+
 /// In the place of a schedule: there was one, in a database that was lost.
 const SCHEDULE_LOST: &str = "lost";
 
@@ -112,6 +115,7 @@ impl Row {
                 .map_err(|_| StateError::Row("the number of a role change is negative"))?,
             upstream: upstream(self.origin.as_deref()),
             told: self.told,
+            ended_there: self.swap.is_none() && self.swap_ended.as_deref() == Some(ENDED_THERE),
         })
     }
 }
@@ -227,7 +231,7 @@ impl State {
         };
         let options = &relationship.options;
         let (swap, swap_with, swap_ended) = match relationship.swap {
-            None => (None, None, None),
+            None => (None, None, relationship.ended_there.then_some(ENDED_THERE)),
             Some(SwapMark::Swapping { reverse }) => (Some("swapping"), Some(reverse), None),
             Some(SwapMark::TakenOver { reverse }) => (Some("swapping"), Some(reverse), Some("taken-over")),
             Some(SwapMark::GivenUp { reverse }) => (Some("swapping"), Some(reverse), Some("given-up")),

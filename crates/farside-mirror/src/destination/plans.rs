@@ -152,6 +152,28 @@ impl Destination {
         })
     }
 
+    /// What a resync of a volume lets go as soon as it follows again, as far as that can be told without its source: points of its
+    /// retention, and old side branches for the one that it may make.
+    ///
+    /// # Errors
+    /// If the pool or the state database cannot be asked.
+    pub async fn plan_resync_alone(
+        &self,
+        volume: &VolumeName,
+    ) -> Result<(Vec<PlanPoint>, Vec<String>), MirrorError> {
+        let branches = self.would_let_go(volume, false).await?;
+        let Ok(status) = self.mirror(volume).map(|mirror| mirror.status()) else {
+            return Ok((Vec::new(), branches));
+        };
+        let relationship = status.relationship;
+        let retention = relationship.retention;
+        let points = match status.state == State::BrokenOff && !retention.is_none() {
+            true => would_let_go_then(&self.driver_parts(), &relationship, &retention, None).await?.0,
+            false => Vec::new(),
+        };
+        Ok((points.iter().map(PlanPoint::of).collect(), branches))
+    }
+
     /// Names of old side branches that go if its mirror is broken off at `at`: what that sets aside counts with them.
     pub async fn plan_break_lets_go(
         &self,

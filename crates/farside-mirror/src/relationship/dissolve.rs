@@ -63,7 +63,7 @@ impl Driver {
         (self.kept_with_group, self.held_as) = (None, None);
         self.relationship.broken_off_at = Some(self.parts.clock.now());
         self.relationship.resync_pending = false;
-        self.relationship.told = false;
+        (self.relationship.told, self.relationship.ended_there) = (false, false);
         self.relationship.role_change = self.next_role_change();
         self.relationship.swap = match self.relationship.swap {
             // The attempt has ended, and not by a takeover. Where a crash comes before the row says so, the source stays as it

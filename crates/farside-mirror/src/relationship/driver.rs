@@ -15,7 +15,6 @@ use std::time::Duration;
 
 use farside_engine::SnapshotInfo;
 use farside_link::{Bucket, throttle};
-use farside_platform::Timestamp;
 use farside_transfer::TransferKind;
 use farside_transfer::protocol::Overtaken;
 use farside_transfer::protocol::convert::Place;
@@ -31,7 +30,7 @@ use super::inspect::{Inspected, inspect};
 use super::late_acknowledgement::LateAcknowledgement;
 use super::room_wait::RoomWait;
 use super::source_wait::SourceWait;
-use super::status::{MirrorStatus, Published, Stopped};
+use super::status::{MirrorStatus, Published, Stopped, WentOnFrom};
 use super::timing::Timing;
 use crate::error::{MirrorError, blocking};
 use crate::limits::SCHEDULED_LINK_WAIT;
@@ -66,7 +65,7 @@ pub(super) struct Driver {
     pub(super) forgotten_fence: Option<Uuid>,
     pub(super) current: Option<Published>,
     /// See [`Found::went_on_from`](super::inspect::Found::went_on_from).
-    went_on_from: Option<Timestamp>,
+    went_on_from: Option<WentOnFrom>,
     pub(super) ticker: Ticker,
     /// Notifies the source of what it must know while this is broken off.
     pub(super) notice: Option<DivergenceNotice>,
@@ -76,8 +75,6 @@ pub(super) struct Driver {
     pub(super) heard: watch::Receiver<Heard>,
     /// Whether the source was known to follow this volume, when that was looked at last.
     pub(super) was_followed: bool,
-    /// The former source, which followed this volume, has ended its mirror, and this process has seen it.
-    pub(super) was_ended_there: bool,
     /// What the volume followed until it was to follow this source, where that is not among it.
     pub(super) left: Vec<Place>,
     /// While a resync is pending: the volume shows its own state until that has brought something.
@@ -182,7 +179,6 @@ impl Driver {
             told: None,
             heard: watch::Sender::new(Heard::NotYet(None)).subscribe(),
             was_followed: false,
-            was_ended_there: false,
             left: Vec::new(),
             // Whether it has brought something is in the row as soon as it has.
             shows_own: state.resync_pending,
@@ -318,7 +314,7 @@ impl Driver {
                     // A deletion that began and did not come about: see `undo`.
                     self.relationship.broken_off_at = None;
                 }
-                self.was_ended_there &= found.broken_off;
+                self.relationship.ended_there &= found.broken_off;
                 if found.broken_off {
                     self.state.work = Work::BrokenOff;
                 } else if self.state.work == Work::BrokenOff {

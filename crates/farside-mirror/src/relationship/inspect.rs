@@ -1,10 +1,11 @@
 //! What the pool says of a replica: the part of a mirror's state that survives everything.
 
-use farside_engine::{ChangedBytes, Engine, ReplicaRecord, SnapshotInfo, SnapshotOwner};
+use farside_engine::{ChangedBytes, Engine, ReplicaRecord, SnapshotInfo, SnapshotOwner, VolumeName};
 use farside_platform::Timestamp;
+use farside_transfer::bases::kept_of;
 use uuid::Uuid;
 
-use super::status::Published;
+use super::status::{Published, WentOnFrom};
 use crate::error::MirrorError;
 use crate::rescues;
 use crate::set_back::{PoolShows, is_set_back};
@@ -23,8 +24,8 @@ pub(super) struct Found {
     /// so: the database was lost meanwhile. The relationship that was to end.
     pub(super) forgotten_fence: Option<Uuid>,
     pub(super) current: Option<Published>,
-    /// Of one that is broken off: when the point was so that hosts went on from.
-    pub(super) went_on_from: Option<Timestamp>,
+    /// Of one that is broken off: the point that hosts went on from.
+    pub(super) went_on_from: Option<WentOnFrom>,
     /// What the volume's earlier content became: side branches, and what the source left behind, which may lie below what came next.
     pub(super) rescues: Vec<(Uuid, String)>,
 }
@@ -56,8 +57,13 @@ pub(super) fn inspect(engine: &dyn Engine, relationship: &Relationship) -> Resul
     // lie on a side branch, before it begins.
     let is_base = |s: &SnapshotInfo| s.pinned_by.contains(&relationship.id);
     let initialized = snapshots.iter().any(is_base) || all.iter().any(is_base);
+    // One that is broken off may have been rolled back to a point that retention keeps, which is a version of its source as well.
+    let is_version = |s: &SnapshotInfo| {
+        is_base(s)
+            || broken_off && relationship.swap.is_none() && s.pinned_by.contains(&kept_of(relationship.id))
+    };
     // A person may have named the published version since; what the relationship published is what counts.
-    let published = snapshots.iter().rev().find(|s| is_base(s)).or(snapshots.last());
+    let published = snapshots.iter().rev().find(|s| is_version(s)).or(snapshots.last());
     let is_taken_over = match (relationship.swap, published) {
         (Some(SwapMark::Swapping { reverse }), Some(published)) => {
             broken_off && published.pinned_by.contains(&reverse)
@@ -90,13 +96,23 @@ pub(super) fn inspect(engine: &dyn Engine, relationship: &Relationship) -> Resul
         }),
     };
     // One that was rolled back below its base went on from what lies below that; what was taken since is newer.
-    let went_on_from = match snapshots.iter().rev().find(|s| is_base(s)) {
+    let went_on = match snapshots.iter().rposition(is_version) {
         _ if !broken_off => None,
-        Some(base) => Some(base.created_at),
+        Some(version) => Some(version),
         None => {
             let base = all.iter().filter(|s| is_base(s)).map(|s| s.created_at).max();
-            base.and_then(|base| snapshots.iter().rev().map(|s| s.created_at).find(|at| *at <= base))
+            base.and_then(|base| snapshots.iter().rposition(|s| s.created_at <= base))
         }
+    };
+    let went_on_from = match went_on {
+        None => None,
+        Some(at) => Some(WentOnFrom {
+            at: snapshots[at].created_at,
+            since: match relationship.group {
+                Some(_) => since(engine, volume, &snapshots[..=at])?,
+                None => snapshots[at].created_at,
+            },
+        }),
     };
     // One that is on the main line was brought, as any named snapshot of the source; unless there is no other place, or it is
     // what the source left behind here: what comes next lies upon that.
@@ -118,6 +134,28 @@ pub(super) fn inspect(engine: &dyn Engine, relationship: &Relationship) -> Resul
     };
     Ok(Inspected::Found(Box::new(found)))
 }
+
+/// Since when the newest of these snapshots has shown the same, as far as those before it tell. Volumes of a group fit together at any moment
+/// of that time, whichever of them each is at.
+fn since(
+    engine: &dyn Engine,
+    volume: &VolumeName,
+    snapshots: &[SnapshotInfo],
+) -> Result<Timestamp, MirrorError> {
+    let Some((newest, older)) = snapshots.split_last() else { return Ok(Timestamp(0)) };
+    let root = engine.content_root(volume, newest.uuid)?;
+    let mut since = newest.created_at;
+    for snapshot in older.iter().rev().take(LOOKED_BACK_MAX) {
+        if engine.content_root(volume, snapshot.uuid)? != root {
+            break;
+        }
+        since = since.min(snapshot.created_at);
+    }
+    Ok(since)
+}
+
+/// So many snapshots are looked at for that: more equal ones in a row are no longer than it takes to notice.
+const LOOKED_BACK_MAX: usize = 64;
 
 fn shows(record: Option<&ReplicaRecord>) -> PoolShows {
     PoolShows::volume(record.map(|record| record.broken_off))

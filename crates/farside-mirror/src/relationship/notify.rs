@@ -100,7 +100,7 @@ impl Driver {
             return;
         }
         self.relationship.told = true;
-        self.was_ended_there = true;
+        self.relationship.ended_there = true;
         if let Err(error) = self.parts.store.save(&self.relationship).await {
             // Known to this process.
             tracing::warn!(relationship = %self.relationship.id, "the state database could not record that the \
@@ -174,7 +174,7 @@ impl Driver {
         }
         Some(match &*self.heard.borrow() {
             // It knew when it ended its mirror; with that this site may have lost the right to ask it again.
-            Heard::NotYet(_) if self.was_ended_there => (SourceHeard::Released, None),
+            Heard::NotYet(_) if self.relationship.ended_there => (SourceHeard::Released, None),
             Heard::NotYet(_) => (SourceHeard::NotYet, None),
             Heard::Yes(standing, at) => {
                 let heard = match standing {
@@ -207,7 +207,8 @@ impl Driver {
 
     /// It holds no version, so hosts that go on here began with nothing.
     fn never_held(&self) -> bool {
-        self.is_probed && !self.state.initialized && self.current.is_none()
+        // Where the roles changed and the other site ended its mirror since, nothing is kept any more.
+        self.is_probed && !self.state.initialized && self.current.is_none() && !self.relationship.ended_there
     }
 
     /// Why the source's hosts may be writing beside those here.
@@ -222,7 +223,7 @@ impl Driver {
         }
         match self.source_heard()?.0 {
             SourceHeard::NotYet => {}
-            SourceHeard::Released if self.was_ended_there => {
+            SourceHeard::Released if self.relationship.ended_there => {
                 return Some(format!(
                     "sleeps: the other site has ended the mirror by which {of} followed {0}, and each goes its own way; nothing \
                      is wrong here. To forget the way back: farside mirror delete {0}",

@@ -60,6 +60,7 @@ impl Driver {
             role_change,
             upstream: Upstream { follows, overtaken: None },
             told: false,
+            ended_there: false,
             ..before.clone()
         };
         self.parts.store.save(&pending).await?;

@@ -227,7 +227,7 @@ impl Driver {
         let now = self.parts.clock.now();
         self.state.work = Work::BrokenOff;
         self.relationship.broken_off_at = Some(now);
-        self.relationship.told = false;
+        (self.relationship.told, self.relationship.ended_there) = (false, false);
         // Only now: until the record is durable the other side can still be made writable.
         self.relationship.swap = Some(SwapMark::TakenOver { reverse });
         let saved = tokio::time::timeout(BREAK_PATIENCE, self.parts.store.save(&self.relationship)).await;
@@ -294,6 +294,8 @@ impl Driver {
             self.notice = None;
             let marked = Relationship {
                 swap: Some(SwapMark::Prepared { of, is_new }),
+                // One that comes from the other site takes the place of what was lost.
+                schedule_lost: before.schedule_lost && schedule == Schedule::OnRequest,
                 schedule,
                 role_change: self.next_role_change(),
                 ..before.clone()
@@ -388,6 +390,7 @@ impl Driver {
                 quiesced: false,
                 upstream: Upstream::default(),
                 told: false,
+                ended_there: false,
                 ..self.relationship.clone()
             };
             self.parts.store.save(&active).await?;

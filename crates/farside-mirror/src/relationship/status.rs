@@ -42,6 +42,15 @@ pub enum SourceHeard {
     Released,
 }
 
+/// The point that hosts went on from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WentOnFrom {
+    /// When it was so.
+    pub at: Timestamp,
+    /// Since when it had been so, as far as snapshots tell; of a volume in no group the same.
+    pub since: Timestamp,
+}
+
 /// What keeps a mirror from being updated until a person does something about it, and in whose words.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Stopped {
@@ -89,8 +98,8 @@ pub struct MirrorStatus {
     pub current: Option<Published>,
     /// A resync that is pending has brought nothing: instead of that version the volume shows what hosts here made of it, read-only.
     pub shows_own_state: bool,
-    /// When the point was so that hosts here went on from; none if it is not broken off, or that is not known.
-    pub went_on_from: Option<Timestamp>,
+    /// The point that hosts here went on from; none if it is not broken off, or that is not known.
+    pub went_on_from: Option<WentOnFrom>,
     /// What will come of its objective; none if it has none, or nothing is known yet.
     pub forecast: Option<Forecast>,
     /// Its place among those that wait for their turn, the next is 1; none if it does not.

@@ -308,8 +308,14 @@ fn is_cut_off(mirror: &Mirror) -> Option<&str> {
 fn late(mirror: &Mirror, most: Option<f64>) -> Result<f64, String> {
     let because = mirror.why.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
     match mirror.state {
-        MirrorState::BrokenOff => return Err(format!("is broken off, and nothing follows it{because}")),
-        MirrorState::Uninitialized => return Err(format!("was never copied{because}")),
+        MirrorState::BrokenOff => return Err(format!("is broken off, and follows nothing{because}")),
+        // What was set back, for one, is such a one too, and says so.
+        MirrorState::Uninitialized => {
+            return Err(match &mirror.why {
+                Some(why) => format!("holds no copy that can be used ({why})"),
+                None => "was never copied".into(),
+            });
+        }
         MirrorState::Initializing => {
             return Err(format!("has no replica yet: the first copy is under way{because}"));
         }
@@ -522,7 +528,7 @@ mod tests {
     fn after_a_failover_it_counts_who_follows_now() {
         let broken = mirror("q/a", json!({ "state": "broken-off" }));
         let source = |state| mirror("q/a", json!({ "role": "source", "state": state, "lag_seconds": null }));
-        assert!(check(&[broken.clone(), source("broken-off")]).unwrap_err().contains("nothing follows it"));
+        assert!(check(&[broken.clone(), source("broken-off")]).unwrap_err().contains("follows nothing"));
         let ended = mirror("q/b", json!({ "state": "broken-off", "source_heard": "released" }));
         assert!(check(std::slice::from_ref(&ended)).unwrap().contains("the other site has ended the mirror"));
         assert!(check(&[ended, broken.clone()]).unwrap_err().contains("q/a is broken off"));

@@ -1,7 +1,7 @@
 //! Volumes here that another site has taken over, and that belong to a group there of which a part follows here already. In a group here
 //! they are again only once somebody says so.
 
-use farside_api::split::overtaken;
+use farside_api::split::{group_of, overtaken};
 use farside_api::{ErrorBody, ErrorCode, Mirror, Role};
 
 use super::members::Member;
@@ -37,8 +37,14 @@ pub(super) async fn of(context: &Context, group: &str, members: &[Member]) -> Ve
 fn candidates(here: &[Mirror], members: &[Member]) -> Vec<(String, String)> {
     let site = |name: &str| name.split_once(':').map(|(site, _)| site.to_owned());
     let followed: Vec<String> = members.iter().filter_map(|m| site(&m.mirror.source)).collect();
+    // One that holds nothing that can be used, as its pool was set back, is a member all the same.
+    let in_group = |name: &str| {
+        let groups: Vec<_> = members.iter().filter_map(|m| group_of(&m.mirror)).collect();
+        let is_it = |m: &Mirror| m.role == Role::Destination && m.name == name;
+        here.iter().filter(|m| is_it(m)).filter_map(group_of).any(|group| groups.contains(&group))
+    };
     let is_candidate = |m: &&Mirror| {
-        let is_member = members.iter().any(|member| member.mirror.name == m.name);
+        let is_member = members.iter().any(|member| member.mirror.name == m.name) || in_group(&m.name);
         !is_member && site(&m.destination).is_some_and(|site| followed.contains(&site))
     };
     let all = here.iter().filter_map(overtaken).filter(is_candidate);

@@ -377,6 +377,12 @@ fn of_group(mirrors: Vec<Mirror>, group: &str, verb: Verb) -> Result<(Vec<Mirror
                 .hint(groups_here(&groups)))
         }
         (true, Some(first)) => {
+            if let Some((name, why)) = empty.iter().find_map(|m| Some((&m.name, m.why.as_ref()?))) {
+                let message =
+                    format!("group {group}: none of its mirrors has a copy that can be used; {name}: {why}");
+                return Err(ErrorBody::new(ErrorCode::Refused, message)
+                    .hint("farside mirror status says the same of each, with what to type"));
+            }
             let message = match empty.len() {
                 1 => format!("group {group}: its only mirror, {}, has no whole copy yet", first.name),
                 count => format!("group {group}: none of its {count} mirrors has a whole copy yet"),
@@ -503,8 +509,10 @@ fn lacking(members: &[Member], named: Option<&str>, decided: Option<Timestamp>, 
         (None, None) => return String::new(),
     };
     let Some(at) = moments.first().filter(|_| moments.len() == 1) else { return String::new() };
+    // What lies beside the line of one is not gone: who names it is not to believe that.
     let has = |m: &&Member| {
-        m.snapshots.iter().any(|s| s.created_at == *at && (s.on_main_line || line == Line::Any))
+        let counts = |s: &Snapshot| s.on_main_line || line == Line::Any || named.is_some();
+        m.snapshots.iter().any(|s| s.created_at == *at && counts(s))
     };
     let lack: Vec<&str> = members.iter().filter(|m| !has(m)).map(|m| m.mirror.name.as_str()).collect();
     match lack[..] {
@@ -516,7 +524,16 @@ fn lacking(members: &[Member], named: Option<&str>, decided: Option<Timestamp>, 
 
 /// What can be had instead: the newest moments that all have, by what to type.
 pub(super) fn instead(group: &str, members: &[Member], decided: Option<Timestamp>, line: Line) -> String {
-    let common = newest_common(members, line);
+    let common = match newest_common(members, line) {
+        // A rollback of all gets there.
+        none if none.is_empty() && decided.is_some() => newest_common(members, Line::Any),
+        common => common,
+    };
+    if common.is_empty() && decided.is_some() {
+        return "without --group each command works on one mirror by itself: farside mirror break POOL/VOL takes over what that volume \
+                shows"
+            .into();
+    }
     if common.is_empty() {
         return "an update brings all mirrors of a group to one moment, while their sources are there: farside mirror update POOL/VOL; \
                 without --group each command works on one mirror by itself"

@@ -43,7 +43,9 @@ pub(crate) async fn resync(
         of_group => of_group?,
     };
     let all = &of_group.members;
-    let again: Vec<&Member> = all.iter().filter(|m| m.is_broken_off() && !m.is_valid_original()).collect();
+    // What follows is compared as a whole only when that is asked for.
+    let is_meant = |m: &&Member| (m.is_broken_off() || request.whole) && !m.is_valid_original();
+    let again: Vec<&Member> = all.iter().filter(is_meant).collect();
     let forgotten = forgotten::note(group, &forgotten::of(context, group, all).await);
     let note = forgotten.clone() + &of_group.note(group);
     if again.is_empty() {
@@ -67,7 +69,7 @@ pub(crate) async fn resync(
         again.len(),
         volumes_of(all.len()),
         if again.len() == 1 { "follows" } else { "follow" },
-        left_as_they_are(all),
+        left_as_they_are(all, &again),
     );
     if context.json {
         note.lines().for_each(|line| eprintln!("farside: {line}"));
@@ -116,7 +118,7 @@ pub(crate) async fn resync(
         then.lines().for_each(|line| eprintln!("farside: {line}"));
     }
     let done = Resynced { group: group.to_owned(), operations, common: common.ok() };
-    context.show(&done, |_| said + &then + &back + &advice + &left_as_they_are(all) + &note);
+    context.show(&done, |_| said + &then + &back + &advice + &left_as_they_are(all, &again) + &note);
     Ok(())
 }
 
@@ -175,9 +177,9 @@ async fn nobody_writes(context: &Context, group: &str, again: &[&Member]) -> Res
     )))
 }
 
-/// What is not broken off, or is the original here, a line each.
-fn left_as_they_are(all: &[Member]) -> String {
-    let is_left = |m: &&Member| !m.is_broken_off() || m.is_valid_original();
+/// What is not begun `again`, a line each: it follows already, or is the original here.
+fn left_as_they_are(all: &[Member], again: &[&Member]) -> String {
+    let is_left = |m: &&Member| again.iter().all(|one| one.mirror.name != m.mirror.name);
     all.iter()
         .filter(is_left)
         .map(|m| match m.is_valid_original() {
@@ -208,15 +210,23 @@ fn nothing_to_do(context: &Context, group: &str, all: &[Member], forgotten: &str
             .hint(format!("to change the roles back without a loss, {back}")));
     }
     let done = Resynced { group: group.to_owned(), operations: Vec::new(), common: None };
+    let troubled: String = follow
+        .iter()
+        .filter_map(|m| Some(format!("{}: {}\n", m.mirror.name, m.mirror.why.as_ref()?)))
+        .collect();
     let then = match originals.is_empty() {
-        true => format!("farside mirror update --group {group} brings them to one moment\n"),
+        true if troubled.is_empty() => {
+            format!("farside mirror update --group {group} brings them to one moment\n")
+        }
+        // No update does before that is mended.
+        true => troubled,
         false => String::new(),
     };
     if context.json {
         forgotten.lines().for_each(|line| eprintln!("farside: {line}"));
     }
     context.show(&done, |_| {
-        format!("group {group}: nothing is broken off\n{}{then}{forgotten}", left_as_they_are(all))
+        format!("group {group}: nothing is broken off\n{}{then}{forgotten}", left_as_they_are(all, &[]))
     });
     Ok(())
 }
@@ -290,7 +300,7 @@ mod tests {
     use farside_api::MirrorState;
     use serde_json::json;
 
-    use super::super::members::tests::{member, original, overtaken};
+    use super::super::members::tests::{member, original};
     use super::*;
 
     #[test]
@@ -311,14 +321,12 @@ mod tests {
     fn what_follows_or_is_the_original_is_left_as_it_is() {
         let all =
             [original("q/a"), member("q/b", "mirrored", None, &[]), member("q/c", "broken-off", None, &[])];
-        let said = left_as_they_are(&all);
+        let said = left_as_they_are(&all, &[&all[2]]);
         assert!(said.contains("q/a is the original here (swapped)"), "{said}");
         assert!(said.contains("q/b follows a:p/v already") && !said.contains("q/c"), "{said}");
         let now = Group { members: all.into(), left_out: Vec::new(), originals: Vec::new(), split: None };
         let half = half_turned("shop", &now);
         assert!(half.contains("q/b is the replica of a:p/v") && !half.contains("update --group"), "{half}");
-        // Whoever was taken over since is to follow again.
-        assert_eq!(left_as_they_are(&[overtaken(original("q/a"))]), "");
     }
 
     #[test]
