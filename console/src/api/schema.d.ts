@@ -4247,6 +4247,8 @@ export interface components {
              * @description When this site was told of it.
              */
             reported_at: string;
+            /** @description The volume here followed it when its pool was newer: that was set back since. Left out where it is not so. */
+            set_back?: boolean;
             /**
              * Format: date-time
              * @description When the replica was broken off, by its site's clock.

@@ -189,7 +189,7 @@ impl Client {
             Ok(response) => response,
             Err(_) => {
                 eprintln!(
-                    "farside: the daemon at {} has not answered for {} s; still waiting. {end}",
+                    "farside: the daemon at {} has not answered for {} s (it may wait for another site); still waiting. {end}",
                     self.way,
                     SAY_AFTER.as_secs()
                 );

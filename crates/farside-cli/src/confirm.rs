@@ -66,6 +66,8 @@ pub async fn carry_out<T: DeserializeOwned>(
                 return Err(ErrorBody::new(ErrorCode::Failed, "cancelled; nothing was changed"));
             }
         } else if request.impact == Impact::Data {
+            // What is not there, or is refused anyhow, is said first.
+            refuse(&plan().await?)?;
             return Err(ErrorBody::new(
                 ErrorCode::WrongUsage,
                 "this destroys data, and there is no terminal on which to ask",

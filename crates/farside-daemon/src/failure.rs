@@ -125,7 +125,7 @@ impl Failure for StoreError {
             StoreError::OverQuota { .. } => ErrorBody::new(ErrorCode::NoSpace, message)
                 .hint("farside volume set --quota gives it more; delete snapshots or trim in its hosts to free some"),
             StoreError::NoRoomToReserve { .. } => ErrorBody::new(ErrorCode::NoSpace, message).hint(
-                "farside pool grow makes the pool larger; farside volume list shows what other volumes occupy and have reserved",
+                "farside pool grow --help says how the pool is made larger; farside volume list shows what other volumes occupy and have reserved",
             ),
             // The message says what to do.
             StoreError::QuotaTooSmall { .. } => ErrorBody::new(ErrorCode::Refused, message),

@@ -380,6 +380,23 @@ impl Mirrors {
         Some(format!("{volume} is at {}, and {} here is its replica", site_of(of.peer), of.destination))
     }
 
+    /// The same of what is asked of a mirror, which is steered by its replica, wherever its source is.
+    pub(crate) fn with_replica(&self, volume: &VolumeName, error: ErrorBody) -> ErrorBody {
+        let of_source = |m: &farside_mirror::MirrorStatus| m.relationship.source == *volume;
+        match self.statuses().into_iter().find(of_source).filter(|_| error.code == ErrorCode::NotFound) {
+            Some(status) => {
+                let (site, replica) = (
+                    peers::name_of(&self.parts.node, status.relationship.peer),
+                    status.relationship.destination,
+                );
+                error.hint(format!(
+                    "{volume} is at {site}, and {replica} here is its replica, by which the mirror is steered: the same command with {replica}"
+                ))
+            }
+            None => self.with_place(volume, error),
+        }
+    }
+
     /// What whoever asks at the wrong site is told besides.
     pub(crate) fn with_place(&self, volume: &VolumeName, error: ErrorBody) -> ErrorBody {
         match self.at_other_site(volume).filter(|_| error.code == ErrorCode::NotFound) {

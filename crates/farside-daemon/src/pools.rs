@@ -613,6 +613,12 @@ fn check_size_for(path: &Path, size_bytes: Option<u64>) -> Result<(), ErrorBody>
     match (is_raw_device(path), size_bytes) {
         (true, None) => Ok(()),
         (true, Some(_)) => Err(wrong(String::from("a raw device has its own size; omit --size"))),
+        // With a size it would be refused as well: such a file is never taken.
+        (false, None) if path.exists() => Err(wrong(format!(
+            "{} exists, and a pool is made in a file that does not exist; --overwrite is for raw devices. Nothing was changed",
+            path.display()
+        ))
+        .hint("farside pool import takes a pool that is there; a file that nobody needs has to be removed first")),
         (false, None) => Err(wrong(format!(
             "{} is not a raw device; give the size of the file with --size",
             path.display()

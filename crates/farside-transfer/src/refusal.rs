@@ -21,8 +21,8 @@ pub fn not_open(pool: &str) -> Refusal {
     refusal(
         NOT_OPEN,
         format!(
-            "pool {pool} is not open at the source: it is being opened, or could not be. No replica was changed, and a mirror with a \
-             schedule goes on by itself. Why it is not: farside pool list there"
+            "pool {pool} is not open at the source: it is being opened, could not be, or is none of its pools any more. No replica was changed, \
+             and a mirror with a schedule goes on by itself once it is open. farside pool list there says which it is"
         ),
     )
 }

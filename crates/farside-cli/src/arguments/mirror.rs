@@ -507,5 +507,9 @@ impl Every {
 }
 
 fn parse_every(text: &str) -> Result<Every, String> {
-    if text == "off" { Ok(Every::Off) } else { parse_duration(text).map(Every::At) }
+    if matches!(text, "off" | "none" | "never") {
+        Ok(Every::Off)
+    } else {
+        parse_duration(text).map(Every::At)
+    }
 }

@@ -25,7 +25,7 @@ use reqwest::Method;
 
 pub(super) use check::most_of as lag_at_most;
 
-use self::outcomes::{advice_after_resync, advice_after_swap, name_of, outcome};
+use self::outcomes::{advice_after_resync, advice_after_swap, name_of, outcome_and_way_back};
 use self::side_branches::{gone_since, has_side_branches, side_branches};
 use self::warnings::{WARNING_WITHIN, warnings};
 use super::context::{Context, Failed};
@@ -438,7 +438,7 @@ async fn until_at_rest(context: &Context, name: &str) -> Result<(), ErrorBody> {
             )),
             Some(record) => {
                 // The daemon that it was asked of is not there any more: what it came to has the same form.
-                context.show(&as_operation(name, record), outcome);
+                context.show(&as_operation(name, record), outcome_and_way_back);
                 Ok(())
             }
             None => Err(ErrorBody::new(
@@ -607,7 +607,7 @@ async fn show_end(
         let unknown = || ErrorBody::new(ErrorCode::Failed, format!("the {verb} of {} failed", ended.volume));
         return Err(ended.error.clone().unwrap_or_else(unknown));
     }
-    present::show(context, there, &ended, verb, outcome);
+    present::show(context, there, &ended, verb, outcome_and_way_back);
     Ok(())
 }
 

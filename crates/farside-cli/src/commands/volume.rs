@@ -158,7 +158,11 @@ async fn beyond_pool(context: &Context, name: &VolumeName, volume: &Volume) -> S
 fn larger_than(pool: &Pool, volume: &Volume) -> Option<String> {
     let of = &pool.name;
     let grow = match pool.engine {
-        PoolEngine::Embedded => format!("farside pool grow {of} makes the pool larger"),
+        // A device says itself how large it is.
+        PoolEngine::Embedded if pool.path.starts_with("/dev/") => {
+            format!("farside pool grow {of} makes the pool larger once its device is")
+        }
+        PoolEngine::Embedded => format!("farside pool grow {of} --size SIZE makes the pool larger"),
         PoolEngine::Rbd => "the cluster needs more room then".to_owned(),
     };
     let asked = size(volume.size_bytes);

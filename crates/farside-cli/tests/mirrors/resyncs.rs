@@ -192,6 +192,27 @@ fn the_side_branch_that_a_rollback_pushes_out_is_named_before_and_after() {
     assert!(history.contains("set aside as rescue-"), "{history}");
 }
 
+/// What retention lets go once the volume follows is known without its source: who waits for that is not to find it gone.
+#[test]
+fn what_a_resync_lets_go_is_named_while_its_source_is_away() {
+    let mut pair = Pair::start();
+    pair.mirror(4 << 20);
+    pair.b.ok("mirror set q/v --keep last=2");
+    for stamp in 1..=3 {
+        write(&pair.a, "p/v", stamp);
+        pair.b.ok(if stamp == 1 { "mirror initialize q/v" } else { "mirror update q/v" });
+    }
+    pair.b.ok("mirror break q/v --yes");
+    pair.a.kill();
+    let plan = pair.b.json("mirror resync q/v --timeout 1s --plan");
+    let lost = plan["lost"].to_string();
+    assert!(lost.contains("lets go what it keeps no more") && lost.contains("q/v@kept-"), "{plan}");
+    assert_eq!(plan["lost_blocks"], serde_json::Value::Null, "{plan}");
+    let said = pair.b.fails(2, "mirror resync q/v --timeout 1s");
+    assert!(said.contains("--yes"), "{said}");
+    assert_eq!(crate::support::status(&pair.b, "q/v")["state"], "broken-off");
+}
+
 #[test]
 fn a_volume_whose_mirror_was_deleted_follows_again_by_what_both_still_have() {
     let pair = Pair::start();

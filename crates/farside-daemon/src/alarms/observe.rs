@@ -295,7 +295,7 @@ fn pool(pool: Pool, grow: String, set_back: Option<farside_api::Timestamp>) -> P
             (PoolEngine::Rbd, _) => String::from(TO_MAKE_ROOM),
             (PoolEngine::Embedded, true) => String::from(TO_MAKE_ROOM_BELOW),
             (PoolEngine::Embedded, false) => format!(
-                "{grow}; or delete snapshots that nobody needs (farside snapshot list shows what each would free), or trim in \
+                "{grow}; or delete snapshots that nobody needs (farside snapshot delete --plan says what comes back at most), or trim in \
                  the hosts"
             ),
         },

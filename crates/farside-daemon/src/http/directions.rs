@@ -292,7 +292,7 @@ async fn resync(
     let schedule =
         schedules::asked(request.every_seconds, request.schedule.as_deref(), request.time_zone.as_deref())?;
     let patience = patience(request.timeout_seconds)?;
-    let misplaced = |error| site.mirrors.with_place(&volume, error);
+    let misplaced = |error| site.mirrors.with_replica(&volume, error);
     let destination = site.mirrors.destination(&volume.pool).map_err(misplaced)?;
     let (engine, of) = (site.pools.engine(), volume.clone());
     site.blocking.run(move || engine.volume(&of)).await.map_err(|error| match error.code {

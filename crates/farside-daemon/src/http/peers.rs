@@ -309,8 +309,10 @@ async fn allow(
     // Of a pool that is not known here the name is what is said.
     let is_known = |of: &&peers::Unseen| of.is_bound || site.pools.knows(&of.volume.pool);
     notes.extend(unseen.iter().filter(is_known).map(plans::right_unseen));
-    for volume in &volumes {
-        notes.extend(parse(volume).ok().and_then(|name| waiting(&site, &peer.record.name, &name)));
+    // One that stays on what it was given on waits for nothing.
+    let is_bound = |name: &VolumeName| unseen.iter().any(|of| of.is_bound && of.volume == *name);
+    for name in volumes.iter().filter_map(|volume| parse(volume).ok()).filter(|name| !is_bound(name)) {
+        notes.extend(waiting(&site, &peer.record.name, &name));
     }
     Ok(Json(PeerStatus { notes, ..status_of(&site, &peer) }))
 }

@@ -514,7 +514,15 @@ impl Mirrors {
         let is_stopped = peer.is_none_or(peers::is_removed_there);
         let stopped = is_stopped.then_some(api::MirrorStopped::NotPaired);
         let pool = mirror.name.split_once('/').and_then(|(pool, _)| self.why_serves_nothing(pool));
-        let why = mirror.why.or(gone).or(pool).or(away);
+        // Of a volume that is not here nothing else counts.
+        let missing = mirror.name.split_once('/').filter(|(pool, _)| !self.parts.pools.knows(pool)).map(|(pool, _)| {
+            format!(
+                "there is no pool {pool} here any more, so {} is not here and nothing can be fetched of it. If the pool is only to be found \
+                 again: farside pool import. To forget this: farside mirror release {} {key}",
+                mirror.name, mirror.name
+            )
+        });
+        let why = missing.or(mirror.why).or(gone).or(pool).or(away);
         api::Mirror { lag_seconds, why, stopped, ..mirror }
     }
 

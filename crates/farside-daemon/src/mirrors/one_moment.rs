@@ -68,10 +68,12 @@ fn points(
         return None;
     }
     let from = || members.iter().filter_map(|member| member.went_on_from);
-    // Each has shown the same for some time before its point: they fit if there is a moment in the time of all of them.
-    let fits = from().map(|from| from.since).max()? <= from().map(|from| from.at).min()?;
+    // Each has shown the same for some time before its point: they fit if there is a moment in the time of all of them. But beside one
+    // that is in use already as an original the point of another says little: hosts may have gone on there before that was broken off.
+    let is_in_use = members.iter().any(is_original);
+    let fits = !is_in_use && from().map(|from| from.since).max()? <= from().map(|from| from.at).min()?;
     let (oldest, newest) = (from().map(|from| from.at).min()?, from().map(|from| from.at).max()?);
-    (!fits).then_some((oldest, newest))
+    (!fits && oldest < newest).then_some((oldest, newest))
 }
 
 /// To the second, or as exactly as it takes to see that they differ.
@@ -182,6 +184,8 @@ mod tests {
         assert!(without(&[broken(1, 100, 100), broken(2, 90, 107)], &[]).is_empty());
         assert!(without(&[broken(1, 80, 100), broken(2, 90, 107)], &[]).is_empty());
         assert_eq!(without(&[broken(1, 80, 100), broken(2, 101, 107)], &[]).len(), 2);
+        let in_use = MirrorStatus { source_heard: Some(SourceHeard::Follows), ..broken(2, 90, 107) };
+        assert_eq!(without(&[broken(1, 100, 100), in_use], &[]).len(), 2);
     }
 
     #[test]

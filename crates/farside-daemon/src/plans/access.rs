@@ -2,7 +2,7 @@
 
 use farside_api::{Account, HostStatus, Plan, Token};
 
-use super::plan;
+use super::parts::plan;
 
 /// `token revoke`.
 pub(crate) fn revoke_token(name: &str, token: Option<&Token>) -> Plan {

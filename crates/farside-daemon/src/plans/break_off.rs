@@ -4,7 +4,7 @@ use farside_api::{Plan, Timestamp};
 use farside_engine::VolumeName;
 use farside_mirror::rescues;
 
-use super::{keep, lose, old_side_branch, opens, plan, rescue};
+use super::parts::{keep, lose, old_side_branch, opens, plan, rescue};
 use crate::convert::roughly;
 
 /// `mirror break`.

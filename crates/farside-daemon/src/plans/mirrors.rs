@@ -4,7 +4,7 @@ use farside_api::Plan;
 use farside_engine::{RoomBelow, StagingRoom, VolumeName};
 
 use super::break_off::FenceAfter;
-use super::plan;
+use super::parts::plan;
 
 /// `mirror initialize`. `source` as `SITE:POOL/VOL`; what comes and the room for it are in fields. `for_more`: what makes more room.
 pub(crate) fn initialize(

@@ -3,7 +3,7 @@
 use farside_api::Timestamp;
 use farside_engine::VolumeName;
 
-use super::blocks;
+use super::parts::blocks;
 
 /// What keeps a source from updates once its replica was broken off.
 pub(crate) struct OvertakenFacts<'a> {

@@ -2,7 +2,7 @@
 
 use farside_api::{ErrorBody, Plan};
 
-use super::plan;
+use super::parts::plan;
 use crate::peers::Unseen;
 
 /// `peer remove`.

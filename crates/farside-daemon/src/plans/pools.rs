@@ -2,8 +2,8 @@
 
 use farside_api::{Plan, StagedContent};
 
+use super::parts::{lose, plan};
 use super::volumes::end_rights;
-use super::{lose, plan};
 
 /// `pool create`, where `found` is what lies on the device.
 pub(crate) fn create_pool(pool: &str, path: &str, found: &[String], overwrite: bool) -> Plan {

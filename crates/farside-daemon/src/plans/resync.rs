@@ -5,8 +5,8 @@ use std::time::Duration;
 use farside_api::{ErrorBody, Plan, Timestamp};
 use farside_engine::VolumeName;
 
+use super::parts::{blocks, keep, lose, old_side_branch, opens, plan, rescue};
 use super::retention::points_that_go;
-use super::{blocks, keep, lose, old_side_branch, opens, plan, rescue};
 use crate::convert::roughly;
 
 /// That somebody has asked for a resync which has not begun.

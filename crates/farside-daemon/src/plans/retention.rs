@@ -3,7 +3,7 @@
 use farside_api::{Plan, Timestamp};
 use farside_engine::VolumeName;
 
-use super::{lose, plan};
+use super::parts::{lose, plan};
 
 /// Points by name that are told one by one; of more only how many.
 const POINTS_NAMED: usize = 10;

@@ -3,8 +3,8 @@
 use farside_api::{Plan, Timestamp};
 use farside_engine::VolumeName;
 
+use super::parts::{keep, lose, old_side_branch, opens, plan, rescue};
 use super::volumes::leave_clones;
-use super::{keep, lose, old_side_branch, opens, plan, rescue};
 
 /// `snapshot rollback`.
 pub(crate) struct RollbackFacts<'a> {

@@ -1,4 +1,5 @@
-use farside_api::{ErrorBody, ErrorCode, Timestamp};
+use farside_api::{ErrorBody, ErrorCode, Plan, Timestamp};
+use farside_engine::VolumeName;
 
 use super::*;
 use crate::exports::Clients;
@@ -199,7 +200,7 @@ fn what_deletes_says_how_much() {
         &resize(&volume(), 8192, 4096, Some(4096)),
         "resize volume p/db
          would: p/db has 4096 bytes instead of 8192
-         would: snapshots that people made keep what they hold past the new end; those of mirrors go with their next update, here and at the replica, and those of a timetable when it is their turn
+         would: snapshots that people made keep what they hold past the new end; those of mirrors here go with their next update, those of a timetable when it is their turn, and what a replica has kept as its retention says
          lost: what lies past byte 4096 of p/db, and is not in the newest snapshot that stays
          lost: Some(1) Some(4096) None",
     );

@@ -3,7 +3,7 @@
 use farside_api::{Plan, VolumeHost};
 use farside_engine::VolumeName;
 
-use super::{lose, plan};
+use super::parts::{lose, plan};
 use crate::exports::Clients;
 
 /// Why hosts have to go first, if they have to.

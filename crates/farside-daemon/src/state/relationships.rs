@@ -31,9 +31,6 @@ impl PoolRelationships {
     }
 }
 
-/// How a role change ended that is over: the site that followed since has ended its mirror.
-const ENDED_THERE: &str = "ended-there";
-
 /// In the place of a schedule: there was one, in a database that was lost.
 const SCHEDULE_LOST: &str = "lost";
 
@@ -57,6 +54,7 @@ struct Row {
     paths: String,
     origin: Option<Vec<u8>>,
     told: bool,
+    ended_there: bool,
     retention: Option<String>,
     mirror_group: Option<String>,
 }
@@ -80,6 +78,7 @@ from_row!(Row {
     paths,
     origin,
     told,
+    ended_there,
     retention,
     mirror_group
 });
@@ -115,7 +114,7 @@ impl Row {
                 .map_err(|_| StateError::Row("the number of a role change is negative"))?,
             upstream: upstream(self.origin.as_deref()),
             told: self.told,
-            ended_there: self.swap.is_none() && self.swap_ended.as_deref() == Some(ENDED_THERE),
+            ended_there: self.ended_there,
         })
     }
 }
@@ -205,7 +204,7 @@ impl State {
     pub(crate) async fn relationships(&self, pool: Option<&str>) -> Result<Vec<Relationship>, StateError> {
         let rows: Vec<Row> = query_as(
             "SELECT id, peer, source, pool, volume, schedule, quiesced, broken_off_at, resync_pending, swap, \
-             swap_with, swap_ended, role_change, throttle, \"window\", low_priority, paths, origin, told, retention, mirror_group \
+             swap_with, swap_ended, role_change, throttle, \"window\", low_priority, paths, origin, told, ended_there, retention, mirror_group \
              FROM relationships WHERE $1 IS NULL OR pool = $1 ORDER BY pool, volume",
         )
         .bind(pool)
@@ -231,7 +230,7 @@ impl State {
         };
         let options = &relationship.options;
         let (swap, swap_with, swap_ended) = match relationship.swap {
-            None => (None, None, relationship.ended_there.then_some(ENDED_THERE)),
+            None => (None, None, None),
             Some(SwapMark::Swapping { reverse }) => (Some("swapping"), Some(reverse), None),
             Some(SwapMark::TakenOver { reverse }) => (Some("swapping"), Some(reverse), Some("taken-over")),
             Some(SwapMark::GivenUp { reverse }) => (Some("swapping"), Some(reverse), Some("given-up")),
@@ -249,13 +248,13 @@ impl State {
         query(
             "INSERT INTO relationships (id, peer, source, pool, volume, schedule, quiesced, \
              broken_off_at, resync_pending, swap, swap_with, swap_ended, role_change, throttle, \"window\", low_priority, \
-             paths, origin, told, retention, mirror_group) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21) \
+             paths, origin, told, ended_there, retention, mirror_group) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22) \
              ON CONFLICT (id) DO UPDATE SET peer = excluded.peer, source = excluded.source, pool = excluded.pool, volume = excluded.volume, \
              schedule = excluded.schedule, quiesced = excluded.quiesced, broken_off_at = excluded.broken_off_at, \
              resync_pending = excluded.resync_pending, swap = excluded.swap, swap_with = excluded.swap_with, \
              swap_ended = excluded.swap_ended, role_change = excluded.role_change, throttle = excluded.throttle, \
              \"window\" = excluded.\"window\", low_priority = excluded.low_priority, paths = excluded.paths, \
-             origin = excluded.origin, told = excluded.told, retention = excluded.retention, \
+             origin = excluded.origin, told = excluded.told, ended_there = excluded.ended_there, retention = excluded.retention, \
              mirror_group = excluded.mirror_group",
         )
         .bind(relationship.id.as_bytes().as_slice())
@@ -280,6 +279,7 @@ impl State {
         .bind(options.paths.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "))
         .bind(relationship.upstream.to_bytes())
         .bind(relationship.told)
+        .bind(relationship.ended_there)
         .bind((!relationship.retention.is_none()).then(|| relationship.retention.to_string()))
         .bind(&relationship.group)
         .execute(&mut transaction)
@@ -646,7 +646,7 @@ mod tests {
             mirror.upstream.overtaken =
                 Some(UpstreamOvertaken { by: "b:q/v".into(), at: Timestamp(9), what: Some("a:p/v".into()) });
             mirror.upstream.follows = vec![Place { site: [4; 32], volume: "q/v".parse().unwrap() }];
-            mirror.told = true;
+            (mirror.told, mirror.ended_there) = (true, true);
             of_pool.save(&mirror).await.unwrap();
             assert_eq!(of_pool.relationships().await.unwrap(), vec![mirror.clone()]);
             let release = Release {

@@ -549,6 +549,12 @@ async fn a_way_back_sleeps_on_when_the_mirror_has_ended_at_the_other_site() {
         assert_eq!(reverse.status().source_heard, Some(SourceHeard::Released));
         world.pair.lose_session().await;
     }
+    // Nor does a restart forget it, though the other site may not be asked any more.
+    world.pair.crash_a(1).await;
+    let reverse = world.reverse();
+    tokio::time::sleep(Duration::from_secs(400)).await;
+    let why = reverse.status().why.unwrap_or_default();
+    assert!(why.starts_with("sleeps: the other site has ended the mirror"), "{why}");
 }
 
 /// The same direction in force: its break is told, though its row is lost before the source has heard.

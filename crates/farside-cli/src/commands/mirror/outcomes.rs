@@ -95,6 +95,19 @@ pub(super) fn outcome(operation: &Operation) -> String {
     )
 }
 
+/// The same of one that was asked for by itself: what a resync has set aside can be had back.
+pub(super) fn outcome_and_way_back(operation: &Operation) -> String {
+    let set_aside = operation.record.as_ref().and_then(|record| record.set_aside.last());
+    let is_resync = operation.kind == OperationKind::Resync;
+    let back = set_aside.filter(|_| is_resync).map_or_else(String::new, |name| {
+        format!(
+            "to take this back, with what hosts wrote here: farside mirror break {} --at {name}\n",
+            operation.volume
+        )
+    });
+    outcome(operation) + &back
+}
+
 /// Bytes of data that the volume got, and how many of these did not travel: they were known here, or an earlier transfer that was
 /// cut had brought them.
 pub(super) fn changed_and_here(record: &TransferRecord) -> (u64, u64) {

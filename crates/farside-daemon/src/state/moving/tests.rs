@@ -208,7 +208,7 @@ fn a_state_that_was_not_moved_says_what_is_safe_and_what_to_type() {
         StateError::Server { address: address(), reason: reason() },
         StateError::Open { path: "/d/farside.db".into(), reason: reason() },
         StateError::InUse { address: address(), of: String::new() },
-        StateError::NewerServer { address: address(), found: 99, known: 24 },
+        StateError::NewerServer { address: address(), found: 99, known: 25 },
     ];
     for error in all {
         let said = not_moved(error).to_string();

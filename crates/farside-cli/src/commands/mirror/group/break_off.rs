@@ -116,10 +116,17 @@ pub(crate) async fn break_off(
                 Some(format!("but hosts' writes to {} fail for now: {}\n", m.name, m.hosts_refused.as_ref()?))
             })
             .collect();
+        let newer = done.mirrors.iter().find_map(|m| {
+            let (_, name) = m.kept_as.as_deref()?.split_once('@')?;
+            moment_of(m.kept_as.as_deref()?).map(|_| name)
+        });
+        let newer = newer.map_or_else(String::new, |name| {
+            format!("to have what is newer after all: farside snapshot rollback --group {group} --at {name}\n")
+        });
         let back = format!(
             "to take this back: farside mirror resync --group {group}; what hosts write here until then stays as side branches\n"
         );
-        writable(&names, &still, &moment, is_whole) + &refused + &kept + &gone + &note + &lines(&given_up) + &back
+        writable(&names, &still, &moment, is_whole) + &refused + &kept + &gone + &note + &lines(&given_up) + &newer + &back
     });
     Ok(())
 }
