@@ -134,8 +134,8 @@ async fn resize(
         method: Method::POST,
         path: &["volumes", &name.pool, &name.volume, "resize"],
         body: Some(&request),
-        // A smaller one destroys only what lies beyond.
-        impact: Impact::AsPlanned,
+        // A plan that loses nothing counts what was there when it was made, and no host is kept from writing in between.
+        impact: Impact::Data,
     };
     let grows = size_bytes >= now.size_bytes;
     let flags = Destructive { yes: destructive.yes || (grows && !destructive.plan), ..destructive };
