@@ -213,7 +213,7 @@ fn others_of_group(all: &[Mirror], volume: &str, snapshot: &str) -> Option<Strin
 fn rolled_back(done: &Rollback) -> String {
     let kept = match &done.kept_as {
         Some(kept) => format!("its content until now is {kept}"),
-        None => String::from("it had no other content until now"),
+        None => String::from("nothing was written to it that no snapshot holds"),
     };
     format!("{} is as {}@{} is; {kept}\n", done.volume, done.volume, done.snapshot)
 }
