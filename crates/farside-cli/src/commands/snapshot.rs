@@ -171,7 +171,7 @@ fn travels(made: &Snapshot, mirrors: &[Mirror]) -> String {
         format!(
             "it travels to {} with the next update. If that mirror has retention (--keep), it stays there as long as that rule keeps it: \
              with last=N as one of the N newest points, without last perhaps no longer than that update. To keep it: at {site}, farside \
-             snapshot hold {replica}@{} once it is there, by the name that farside snapshot list has for it there: another if this one was taken. If the rule there is last=1, or has no last (farside mirror status {replica} \
+             snapshot hold {replica}@{} once it is there (if that name was taken, farside snapshot list there shows another). If the rule there is last=1, or has no last (farside mirror status {replica} \
              shows it), the update itself pushes it out before anybody can hold it: first farside mirror set {replica} --keep last=2, with \
              what else the rule has\n",
             mirror.destination, made.name

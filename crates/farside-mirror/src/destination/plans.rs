@@ -75,7 +75,7 @@ impl Destination {
         Ok(plan)
     }
 
-    /// What a rollback to `snapshot` would do ([`Engine::move_main`]).
+    /// What a rollback to `snapshot` would do ([`Branches::move_main`](farside_engine::Branches::move_main)).
     pub async fn plan_rollback(
         &self,
         volume: &VolumeName,
