@@ -380,7 +380,8 @@ impl Mirrors {
         Some(format!("{volume} is at {}, and {} here is its replica", site_of(of.peer), of.destination))
     }
 
-    /// The same of what is asked of a mirror, which is steered by its replica, wherever its source is.
+    /// What whoever asks something of a mirror by the name of its source, at the site of its replica, is told besides: it is steered by
+    /// the replica. Of any other volume as [`Mirrors::with_place`].
     pub(crate) fn with_replica(&self, volume: &VolumeName, error: ErrorBody) -> ErrorBody {
         let of_source = |m: &farside_mirror::MirrorStatus| m.relationship.source == *volume;
         match self.statuses().into_iter().find(of_source).filter(|_| error.code == ErrorCode::NotFound) {

@@ -197,7 +197,8 @@ fn what_only_a_timetable_holds_stays_by_a_name_of_its_own() {
     // Its timetable rests while it is a replica, which is nothing to wake anybody for, and goes on by itself.
     let set = a.json("snapshot schedule p/v --every 1s");
     assert!(set["why"].as_str().is_some_and(|why| why.contains("it rests while p/v is a replica")), "{set}");
-    std::thread::sleep(Duration::from_secs(2));
+    // A tick of the timetable, and after it a look for alarms, of which there is one every two seconds.
+    std::thread::sleep(Duration::from_secs(4));
     assert!(!a.json("alarm list").to_string().contains("snapshots-failing"));
     assert_eq!(auto(a), Vec::<Value>::new());
     a.ok("mirror break p/v --yes");

@@ -467,7 +467,7 @@ async fn plan_resync(
     let follows = found.as_ref().and_then(|found| found.follows.as_ref());
     // What is let go here needs no source to be told: who waits for one is not to find it gone.
     let (points_alone, branches_alone) = match waits_for.is_some() && replaced.is_none() {
-        true => destination.plan_resync_alone(volume).await.unwrap_or_default(),
+        true => destination.plan_resync_alone(volume).await.map_err(MirrorError::into_error_body)?,
         false => Default::default(),
     };
     let lets_go = found.as_ref().map_or(&branches_alone, |found| &found.lets_go);

@@ -462,6 +462,7 @@ async fn plan_first_copy(site: &Site, volume: &VolumeName) -> Result<Plan, ApiEr
         MirrorState::BrokenOff => site.mirrors.overtaken_why(volume).await,
         _ => None,
     };
+    let set_back = site.mirrors.set_back_why(volume);
     let refused = match document.state {
         MirrorState::BrokenOff if overtaken.is_some() => overtaken.map(|why| format!("{volume} is {why}")),
         MirrorState::BrokenOff if document.current_snapshot.is_none() => Some(format!(
@@ -472,8 +473,8 @@ async fn plan_first_copy(site: &Site, volume: &VolumeName) -> Result<Plan, ApiEr
         MirrorState::BrokenOff => {
             Some(format!("{volume} is broken off; farside mirror resync {volume} makes it a replica again"))
         }
-        // What cannot be looked at, or was set back, is told as the command would.
-        _ if site.mirrors.set_back_why(volume).is_some() => site.mirrors.set_back_why(volume),
+        // As the command would say.
+        _ if set_back.is_some() => set_back,
         _ if document.base_snapshot.is_some() => {
             Some(format!("{volume} has its first copy; farside mirror update {volume} brings what is new"))
         }

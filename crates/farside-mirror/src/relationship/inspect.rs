@@ -104,16 +104,11 @@ pub(super) fn inspect(engine: &dyn Engine, relationship: &Relationship) -> Resul
             base.and_then(|base| snapshots.iter().rposition(|s| s.created_at <= base))
         }
     };
-    let went_on_from = match went_on {
-        None => None,
-        Some(at) => Some(WentOnFrom {
-            at: snapshots[at].created_at,
-            since: match relationship.group {
-                Some(_) => since(engine, volume, &snapshots[..=at])?,
-                None => snapshots[at].created_at,
-            },
-        }),
-    };
+    let went_on_from = went_on.map(|newest| {
+        let at = snapshots[newest].created_at;
+        let since = relationship.group.as_ref().and_then(|_| since(engine, volume, &snapshots[..=newest]));
+        WentOnFrom { at, since: since.unwrap_or(at) }
+    });
     // One that is on the main line was brought, as any named snapshot of the source; unless there is no other place, or it is
     // what the source left behind here: what comes next lies upon that.
     let is_one_line = engine.branches(&volume.pool).is_none();
@@ -136,22 +131,13 @@ pub(super) fn inspect(engine: &dyn Engine, relationship: &Relationship) -> Resul
 }
 
 /// Since when the newest of these snapshots has shown the same, as far as those before it tell. Volumes of a group fit together at any moment
-/// of that time, whichever of them each is at.
-fn since(
-    engine: &dyn Engine,
-    volume: &VolumeName,
-    snapshots: &[SnapshotInfo],
-) -> Result<Timestamp, MirrorError> {
-    let Some((newest, older)) = snapshots.split_last() else { return Ok(Timestamp(0)) };
-    let root = engine.content_root(volume, newest.uuid)?;
-    let mut since = newest.created_at;
-    for snapshot in older.iter().rev().take(LOOKED_BACK_MAX) {
-        if engine.content_root(volume, snapshot.uuid)? != root {
-            break;
-        }
-        since = since.min(snapshot.created_at);
-    }
-    Ok(since)
+/// of that time, whichever of them each is at. What cannot be read tells nothing: it must not keep the mirror from being looked at.
+fn since(engine: &dyn Engine, volume: &VolumeName, snapshots: &[SnapshotInfo]) -> Option<Timestamp> {
+    let (newest, older) = snapshots.split_last()?;
+    let root = engine.content_root(volume, newest.uuid).ok()?;
+    let is_equal = |s: &&SnapshotInfo| engine.content_root(volume, s.uuid).is_ok_and(|of| of == root);
+    let equal = older.iter().rev().take(LOOKED_BACK_MAX).take_while(is_equal);
+    Some(equal.map(|s| s.created_at).fold(newest.created_at, Timestamp::min))
 }
 
 /// So many snapshots are looked at for that: more equal ones in a row are no longer than it takes to notice.

@@ -234,7 +234,7 @@ impl Driver {
 }
 
 /// Where what the volume shows is kept.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Kept {
     /// By a snapshot of a person's that was there.
     holder: Option<Holder>,

@@ -117,8 +117,9 @@ pub(crate) async fn break_off(
             })
             .collect();
         let newer = done.mirrors.iter().find_map(|m| {
-            let (_, name) = m.kept_as.as_deref()?.split_once('@')?;
-            moment_of(m.kept_as.as_deref()?).map(|_| name)
+            let kept_as = m.kept_as.as_deref()?;
+            moment_of(kept_as)?;
+            kept_as.split_once('@').map(|(_, name)| name)
         });
         let newer = newer.map_or_else(String::new, |name| {
             format!("to have what is newer after all: farside snapshot rollback --group {group} --at {name}\n")

@@ -108,26 +108,32 @@ pub(super) struct Step<'a, Q> {
     pub(super) body: Option<Q>,
 }
 
-/// What each of the steps would do, in their order. All are asked at once: while a source does not answer each of them waits for it.
+/// So many plans are asked for at once.
+const PLANS_AT_ONCE: usize = 16;
+
+/// What each of the steps would do, in their order. Several are asked at once: while a source does not answer each of them waits for it.
 pub(super) async fn plans_of<'a, Q: Serialize + 'a>(
     context: &Context,
     steps: impl Iterator<Item = &'a Step<'a, Q>>,
 ) -> Vec<Result<Plan, ErrorBody>> {
-    let unsaid = |error: &dyn std::fmt::Display| ErrorBody::new(ErrorCode::Failed, error.to_string());
-    let ask = |step: &Step<'a, Q>| {
-        let (client, path) = (context.client.clone(), step.path.iter().map(|&part| part.to_owned()));
-        let (path, body): (Vec<String>, _) = (path.collect(), serde_json::to_value(&step.body));
+    let failed = |error: String| ErrorBody::new(ErrorCode::Failed, error);
+    let ask = |step: &&Step<'a, Q>| {
+        let client = context.client.clone();
+        let path: Vec<String> = step.path.iter().map(|&part| part.to_owned()).collect();
+        let body = step.body.as_ref().map(serde_json::to_value).transpose();
         tokio::spawn(async move {
             let path: Vec<&str> = path.iter().map(String::as_str).collect();
-            let body = body.map_err(|error| ErrorBody::new(ErrorCode::Failed, error.to_string()))?;
-            let body = Some(body).filter(|body| !body.is_null());
+            let body = body.map_err(|error| failed(error.to_string()))?;
             client.request::<Plan>(Method::POST, &path, &[("plan", "true")], body.as_ref()).await
         })
     };
-    let asked: Vec<_> = steps.map(ask).collect();
+    let steps: Vec<_> = steps.collect();
     let mut plans = Vec::new();
-    for plan in asked {
-        plans.push(plan.await.map_err(|error| unsaid(&error)).flatten());
+    for some in steps.chunks(PLANS_AT_ONCE) {
+        let asked: Vec<_> = some.iter().map(ask).collect();
+        for plan in asked {
+            plans.push(plan.await.map_err(|error| failed(error.to_string())).flatten());
+        }
     }
     plans
 }

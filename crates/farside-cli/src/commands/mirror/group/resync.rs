@@ -43,9 +43,7 @@ pub(crate) async fn resync(
         of_group => of_group?,
     };
     let all = &of_group.members;
-    // What follows is compared as a whole only when that is asked for.
-    let is_meant = |m: &&Member| (m.is_broken_off() || request.whole) && !m.is_valid_original();
-    let again: Vec<&Member> = all.iter().filter(is_meant).collect();
+    let again: Vec<&Member> = all.iter().filter(|m| is_meant(m, request.whole)).collect();
     let forgotten = forgotten::note(group, &forgotten::of(context, group, all).await);
     let note = forgotten.clone() + &of_group.note(group);
     if again.is_empty() {
@@ -120,6 +118,11 @@ pub(crate) async fn resync(
     let done = Resynced { group: group.to_owned(), operations, common: common.ok() };
     context.show(&done, |_| said + &then + &back + &advice + &left_as_they_are(all, &again) + &note);
     Ok(())
+}
+
+/// Whether it is to follow again. What follows already is compared as a whole only when that is asked for.
+fn is_meant(member: &Member, whole: bool) -> bool {
+    (member.is_broken_off() || whole) && !member.is_valid_original()
 }
 
 /// Begins all, then waits for all. What has failed, with its name.
@@ -300,7 +303,7 @@ mod tests {
     use farside_api::MirrorState;
     use serde_json::json;
 
-    use super::super::members::tests::{member, original};
+    use super::super::members::tests::{member, original, overtaken};
     use super::*;
 
     #[test]
@@ -321,6 +324,11 @@ mod tests {
     fn what_follows_or_is_the_original_is_left_as_it_is() {
         let all =
             [original("q/a"), member("q/b", "mirrored", None, &[]), member("q/c", "broken-off", None, &[])];
+        let of = |all: &[Member], whole| all.iter().map(|m| is_meant(m, whole)).collect::<Vec<_>>();
+        assert_eq!(of(&all, false), [false, false, true]);
+        assert_eq!(of(&all, true), [false, true, true]);
+        // Whoever was taken over since is to follow again.
+        assert_eq!(of(&[overtaken(original("q/a"))], false), [true]);
         let said = left_as_they_are(&all, &[&all[2]]);
         assert!(said.contains("q/a is the original here (swapped)"), "{said}");
         assert!(said.contains("q/b follows a:p/v already") && !said.contains("q/c"), "{said}");
