@@ -134,8 +134,12 @@ pub enum MirrorStopped {
     NotPaired,
     /// The source has refused the last attempt, because this site has no right to the volume (any more).
     NoRight,
+    /// The source is itself a replica of this one, so neither is an original.
+    NoOriginal,
     /// What the last attempt was to bring does not fit into the pool here.
     NoRoom,
+    /// The pool of this side's volume does not open, or is not known here any more.
+    NoPool,
 }
 
 /// A relationship as `mirror status` lists it.

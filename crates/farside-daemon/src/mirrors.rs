@@ -835,6 +835,7 @@ fn stopped(status: &MirrorStatus, peer: Option<&PeerStatus>) -> Option<MirrorSto
     }
     match &status.stopped {
         Some(Stopped::NoRight(_)) => Some(MirrorStopped::NoRight),
+        Some(Stopped::NoOriginal(_)) => Some(MirrorStopped::NoOriginal),
         Some(Stopped::NoRoom(_)) => Some(MirrorStopped::NoRoom),
         None => None,
     }

@@ -202,6 +202,12 @@ impl Pools {
         }
     }
 
+    /// Whether a pool that is known stays closed until a person sees to it.
+    pub(crate) fn is_closed(&self, name: &str) -> bool {
+        let slots = self.slots.read();
+        slots.get(name).is_some_and(|slot| matches!(slot.content, Content::Failed(_) | Content::Others(_)))
+    }
+
     /// All open embedded pools, by name.
     pub(crate) fn open_pools(&self) -> Vec<(String, Arc<Pool>)> {
         let slots = self.slots.read();

@@ -11,6 +11,9 @@ pub const CROSSED: &str = "crossed";
 /// The code of a refusal: the volume's pool is not open at the source, as while another daemon of its site takes over.
 pub const NOT_OPEN: &str = "not-open";
 
+/// The code of a refusal of an update: the source's volume is a replica of the asker's, so neither is an original.
+pub const NO_ORIGINAL: &str = "no-original";
+
 /// The code of a refusal: the asker has no right to the volume.
 const FORBIDDEN: &str = "forbidden";
 
@@ -135,6 +138,11 @@ impl TransferError {
             TransferError::SourceFailed { code, .. } => code == FORBIDDEN,
             _ => false,
         }
+    }
+
+    /// Whether the source refused an update because its volume follows this one.
+    pub fn has_no_original(&self) -> bool {
+        matches!(self, TransferError::Session(SessionError::Refused(refusal)) if refusal.code == NO_ORIGINAL)
     }
 
     /// Whether the source has the volume's pool not open now: the same again may well succeed in a moment.

@@ -4,7 +4,7 @@ use farside_engine::EngineError;
 use farside_peer::Refusal;
 
 use crate::error::TransferError;
-pub use crate::error::{CROSSED, NOT_OPEN};
+pub use crate::error::{CROSSED, NO_ORIGINAL, NOT_OPEN};
 
 /// A refusal with one of the protocol's codes.
 pub fn refusal(code: &str, message: impl Into<String>) -> Refusal {

@@ -32,6 +32,16 @@ fn fill(site: &Site, host: &mut Client, from: u64, left: u64) -> u64 {
     at
 }
 
+/// The same until the pool says that it is at `level`: a consistency point that ends meanwhile gives some of the room back.
+fn fill_to(level_wanted: u64, site: &Site, host: &mut Client, from: u64, left: u64) -> u64 {
+    let mut at = from;
+    eventually(&format!("it is at level {level_wanted}"), || {
+        at = fill(site, host, at, left);
+        level(site) == level_wanted
+    });
+    at
+}
+
 fn figure(site: &Site, name: &str) -> u64 {
     let metrics = site.http("/metrics");
     let of = |line: &str| line.strip_prefix(name)?.strip_prefix("{pool=\"p\"} ")?.parse().ok();
@@ -85,12 +95,10 @@ fn a_pool_that_fills_up_warns_in_time_and_ends_well() {
     }
 
     // Level by level, said by itself.
-    let at = fill(&site, &mut host, at, POOL / 5);
-    eventually("it fills up", || level(&site) == 1);
+    let at = fill_to(1, &site, &mut host, at, POOL / 5);
     assert_said(&site, 1, "filling", "filling");
     site.ok("snapshot create p/v@early");
-    let mut at = fill(&site, &mut host, at, POOL / 20);
-    eventually("it is nearly full", || level(&site) == 2);
+    let mut at = fill_to(2, &site, &mut host, at, POOL / 20);
     assert_said(&site, 2, "nearly-full", "nearly full");
     assert!(site.http("/healthz").contains("farside pool grow p"));
     // All goes on there: what no snapshot has is overwritten over and over, and snapshots come and go.

@@ -195,15 +195,16 @@ async fn usual_until(site: &Site, subject: &str, is_raised: bool) -> Timestamp {
     if is_raised { acknowledged } else { acknowledged.max(day_ago) }
 }
 
-/// Sources here of which a replica was broken off: those that follow themselves by now are no second original. One that is fenced
-/// is none either, but its hosts wait for a person.
+/// Sources here of which a replica was broken off: those that follow themselves by now, or are not here any more, are no second
+/// original. One that is fenced is none either, but its hosts wait for a person.
 fn overtaken(site: &Site, statuses: &[MirrorStatus]) -> Vec<OvertakenSeen> {
     let mut overtaken = site.mirrors.overtaken();
     overtaken.retain(|(source, _)| {
         let follows = |status: &MirrorStatus| {
             status.relationship.destination == source.source && status.state != State::BrokenOff
         };
-        !statuses.iter().any(follows)
+        // Nobody writes to what is in no pool that is known here.
+        site.pools.knows(&source.source.pool) && !statuses.iter().any(follows)
     });
     let seen = |(source, is_fenced): (SourceRelationship, bool)| {
         let overtaken = source.overtaken?;

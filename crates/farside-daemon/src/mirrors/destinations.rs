@@ -485,6 +485,10 @@ impl Mirrors {
 
     /// Adds how old that is which the replica has, as far as this side has heard, and that nothing is heard of it.
     fn with_lag(&self, mirror: api::Mirror, peers: &[PeerStatus]) -> api::Mirror {
+        // Of a volume that is not here nothing else counts.
+        if let Some(why) = self.is_not_here(&mirror) {
+            return api::Mirror { why: Some(why), stopped: Some(api::MirrorStopped::NoPool), ..mirror };
+        }
         if mirror.state == MirrorState::BrokenOff {
             return mirror;
         }
@@ -513,17 +517,24 @@ impl Mirrors {
         });
         let is_stopped = peer.is_none_or(peers::is_removed_there);
         let stopped = is_stopped.then_some(api::MirrorStopped::NotPaired);
-        let pool = mirror.name.split_once('/').and_then(|(pool, _)| self.why_serves_nothing(pool));
-        // Of a volume that is not here nothing else counts.
-        let missing = mirror.name.split_once('/').filter(|(pool, _)| !self.parts.pools.knows(pool)).map(|(pool, _)| {
-            format!(
-                "there is no pool {pool} here any more, so {} is not here and nothing can be fetched of it. If the pool is only to be found \
-                 again: farside pool import. To forget this: farside mirror release {} {key}",
-                mirror.name, mirror.name
-            )
-        });
-        let why = missing.or(mirror.why).or(gone).or(pool).or(away);
+        let of_pool = mirror.name.split_once('/').map(|(pool, _)| pool);
+        // One that is being opened serves soon, without anybody.
+        let is_closed = of_pool.is_some_and(|pool| self.parts.pools.is_closed(pool));
+        let stopped = stopped.or(is_closed.then_some(api::MirrorStopped::NoPool));
+        let pool = of_pool.and_then(|pool| self.why_serves_nothing(pool));
+        let why = mirror.why.or(gone).or(pool).or(away);
         api::Mirror { lag_seconds, why, stopped, ..mirror }
+    }
+
+    /// That the pool of a volume that others mirror is forgotten here; none if it is known.
+    fn is_not_here(&self, mirror: &api::Mirror) -> Option<String> {
+        let (pool, _) = mirror.name.split_once('/').filter(|(pool, _)| !self.parts.pools.knows(pool))?;
+        let peer = mirror.destination.split_once(':').map_or("", |(peer, _)| peer);
+        Some(format!(
+            "there is no pool {pool} here any more, so {0} is not here and nothing can be fetched of it. If the pool is only to be found \
+             again: farside pool import {pool} --path WHERE. To forget this: farside mirror release {0} {peer}",
+            mirror.name
+        ))
     }
 
     /// Why nothing can be fetched from a pool of this site, or no snapshot be taken for it.

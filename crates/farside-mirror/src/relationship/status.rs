@@ -56,6 +56,8 @@ pub struct WentOnFrom {
 pub enum Stopped {
     /// The source has refused the last attempt, because this site has no right to it (any more).
     NoRight(String),
+    /// The source is itself a replica of this one, so neither is an original.
+    NoOriginal(String),
     /// What the last attempt was to bring does not fit into the pool here.
     NoRoom(String),
 }

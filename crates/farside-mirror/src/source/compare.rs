@@ -5,13 +5,14 @@ use farside_peer::{PeerId, Refusal};
 use farside_transfer::limits::HOPS_MAX;
 use farside_transfer::protocol::convert::{self, Place};
 use farside_transfer::protocol::{Compare, Comparison};
-use farside_transfer::refusal::{CROSSED, refusal};
+use farside_transfer::refusal::{CROSSED, NO_ORIGINAL, refusal};
 use farside_transfer::source;
 use uuid::Uuid;
 
 use super::refusal::to_refusal;
 use super::shared::Shared;
 use crate::error::blocking;
+use crate::store::place;
 
 /// Makes the id of what is taken to be compared of that of the relationship.
 const PROBE: u128 = 0x9c1d_83f2_5a06_4e7b_b0d4_6f2e_71a8_35c9;
@@ -72,6 +73,38 @@ impl Shared {
             }
         };
         Err(refusal("state", message))
+    }
+
+    /// An update is no way to a volume that follows the asker's: one of the two pools is older than the site's state, as after a
+    /// backup of it was put in its place, and its data must not take the place of the newer.
+    pub(super) async fn check_not_mutual(
+        &self,
+        relationship: Uuid,
+        peer: PeerId,
+        volume: &VolumeName,
+        destination: &VolumeName,
+    ) -> Result<(), Refusal> {
+        let asker = place(peer, destination);
+        if self.follows(volume).await?.first() != Some(&asker) {
+            return Ok(());
+        }
+        // While roles change it follows already, and what it shows goes over last.
+        if let Some(reversal) = self.reversal()
+            && reversal.prepared(volume, relationship).await.map_err(to_refusal)?.is_some()
+        {
+            return Ok(());
+        }
+        let site = self.name_of(peer);
+        Err(refusal(
+            NO_ORIGINAL,
+            format!(
+                "{volume} at the source is a read-only replica of {site}:{destination}, so each of the two follows the other, and neither \
+                 is an original. One of the two pools is probably an older copy of itself. Nothing was changed. Decide which of them has what \
+                 counts. If it is {destination} at {site}: farside mirror break {destination} there, then farside mirror resync {volume} \
+                 --whole at the source. If it is {volume} at the source: farside mirror break {volume} there, then farside mirror resync \
+                 {destination} --whole at {site}. What the other shows is kept there as a side branch"
+            ),
+        ))
     }
 
     /// The same when a resync begins. Of two that cross, so that each volume follows the other, the one with the greater id gives

@@ -122,8 +122,12 @@ impl Shared {
             link.expect_bulk();
         }
         self.check_not_own(relationship, &volume).await?;
-        if kind == TransferKind::Resync {
-            self.check_not_crossed(relationship, peer, &volume, &destination).await?;
+        match kind {
+            TransferKind::Resync => {
+                self.check_not_crossed(relationship, peer, &volume, &destination).await?;
+            }
+            TransferKind::Update => self.check_not_mutual(relationship, peer, &volume, &destination).await?,
+            TransferKind::Initialize => {}
         }
         self.check_unused(transfer, relationship, &volume).await?;
         let served_for_peer_max = self.check_mirrors(peer, relationship)?;

@@ -130,6 +130,7 @@ pub async fn run(mut transfer: Transfer) -> Outcome {
         lost_session: outcome.as_ref().is_err_and(TransferError::is_lost_session),
         crossed: outcome.as_ref().is_err_and(TransferError::is_crossed),
         forbidden: outcome.as_ref().is_err_and(TransferError::is_forbidden),
+        no_original: outcome.as_ref().is_err_and(TransferError::has_no_original),
         not_open: outcome.as_ref().is_err_and(TransferError::is_not_open),
         no_room: outcome.err().and_then(|error| NoRoom::of(&error)),
         waiting: told.waiting,

@@ -60,6 +60,8 @@ pub struct Outcome {
     pub crossed: bool,
     /// The source has not given this site the right.
     pub forbidden: bool,
+    /// An update was refused, because the source's volume is a replica of this one.
+    pub no_original: bool,
     /// The volume's pool is not open at the source.
     pub not_open: bool,
     /// The pool here had no room for it.

@@ -121,7 +121,7 @@ pub(super) fn judged(
             unknown.push(Problem::new(&name, format!("{name} is in no mirror")));
             continue;
         }
-        if let Some(row) = rows.iter().find(|m| m.overtaken.is_some()) {
+        if let Some(row) = rows.iter().find(|m| m.overtaken.is_some() && is_cut_off(m).is_none()) {
             let message =
                 format!("{name} is overtaken: {} was broken off, and hosts may write there", row.destination);
             wrong.push(Problem::new(&name, message));
@@ -296,10 +296,12 @@ fn are_of(count: usize) -> &'static str {
 
 /// Why a mirror will never be updated again unless a person sees to it; none if it may be.
 fn is_cut_off(mirror: &Mirror) -> Option<&str> {
-    let (MirrorStopped::NotPaired | MirrorStopped::NoRight) = mirror.stopped? else { return None };
     let otherwise = match mirror.stopped? {
+        MirrorStopped::NotPaired => "the sites are not paired any more",
         MirrorStopped::NoRight => "its source has taken the right back",
-        _ => "the sites are not paired any more",
+        MirrorStopped::NoOriginal => "its source is a replica of it",
+        MirrorStopped::NoPool => "its pool is not open here",
+        MirrorStopped::NoRoom => return None,
     };
     Some(mirror.why.as_deref().unwrap_or(otherwise))
 }

@@ -185,6 +185,7 @@ impl Driver {
         let reason = || outcome.report.reason.clone().unwrap_or_default();
         self.stopped = match outcome {
             Outcome { forbidden: true, .. } => Some(Stopped::NoRight(reason())),
+            Outcome { no_original: true, .. } => Some(Stopped::NoOriginal(reason())),
             Outcome { no_room: Some(_), .. } => Some(Stopped::NoRoom(reason())),
             Outcome { lost_session: true, .. } => return,
             Outcome { report, .. } if report.result == TransferResult::Aborted => return,
