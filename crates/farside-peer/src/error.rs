@@ -4,7 +4,7 @@
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Refusal {
-    /// A stable word: `forbidden`, `not-found`, `state`, `version`, `no-space`, `corrupt`, `budget`, `failed`;
+    /// A stable word: `forbidden`, `not-found`, `not-open`, `no-original`, `state`, `version`, `no-space`, `corrupt`, `budget`, `failed`;
     /// from the session itself: `busy` (too many calls under way; try again).
     pub code: String,
     /// A sentence for the operator.

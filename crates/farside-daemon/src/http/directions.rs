@@ -10,7 +10,7 @@ use farside_api::{
 };
 use farside_engine::{EngineError, VolumeName};
 use farside_mirror::{
-    Comparing, MirrorError, MirrorStatus, NOT_RESYNCED, Relationship, ResyncRequest, Schedule,
+    Comparing, MirrorError, MirrorStatus, NOT_RESYNCED, Relationship, ResyncRequest, Schedule, Stopped,
 };
 use farside_peer::PeerId;
 use farside_store::Version;
@@ -100,6 +100,8 @@ async fn break_off(
         let status = mirror.status();
         let peer = site.node.peer(status.relationship.peer);
         let answering = peer.as_ref().filter(|peer| peer.state.connected && peer.trouble.is_none());
+        // Where neither is an original no role can change.
+        let answering = answering.filter(|_| !matches!(status.stopped, Some(Stopped::NoOriginal(_))));
         let answering = answering.map(|peer| peer.record.name.clone());
         let peer = peer.filter(|peer| !peer.state.connected || peer.trouble.is_some());
         let heard = peer.as_ref().zip(before.lag_seconds).and_then(|(peer, lag_seconds)| {

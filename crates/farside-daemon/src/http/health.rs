@@ -131,7 +131,9 @@ fn left_alone(mirror: &MirrorStatus) -> Option<String> {
         return None;
     }
     match &mirror.stopped {
-        Some(Stopped::NoRight(why) | Stopped::NoOriginal(why)) => return Some(format!("{name} gets nothing any more: {why}")),
+        Some(Stopped::NoRight(why) | Stopped::NoOriginal(why)) => {
+            return Some(format!("{name} gets nothing any more: {why}"));
+        }
         Some(Stopped::NoRoom(_)) | None => {}
     }
     mirror.relationship.schedule_lost.then(|| {
