@@ -3458,7 +3458,7 @@ export interface components {
          * @description What keeps a mirror from being updated until a person does something about it. Whatever else `why` says may end by itself.
          * @enum {string}
          */
-        MirrorStopped: "not-paired" | "no-right" | "no-room";
+        MirrorStopped: "not-paired" | "no-right" | "no-original" | "no-room" | "no-pool";
         /** @description `POST /site/move-state`: carries the state into another database. */
         MoveState: {
             /**

@@ -83,13 +83,23 @@ pub enum Mirror {
     },
     /// Make the first copy
     #[command(
-        after_help = "Examples:\n  farside mirror initialize q/db --plan\n  farside mirror initialize q/db"
+        after_help = "Examples:\n  farside mirror initialize q/db --plan\n  farside mirror initialize q/db\n  farside mirror initialize \
+                      --group shop"
     )]
     #[command(aliases = ["init", "initialise"])]
     Initialize {
-        /// Volume, wait.
-        #[command(flatten)]
-        transfer: TransferArguments,
+        /// POOL/VOL here
+        #[arg(required_unless_present = "group", conflicts_with = "group")]
+        volume: Option<VolumeName>,
+        /// All mirrors of this group that have no copy yet
+        #[arg(long, value_name = "NAME", value_parser = parse_label)]
+        group: Option<String>,
+        /// Return at once; the work goes on in the daemon
+        #[arg(long)]
+        no_wait: bool,
+        /// How long to wait for a lost session to come back
+        #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "60s")]
+        timeout: Duration,
         /// Succeed if the first copy is there
         #[arg(long)]
         if_absent: bool,

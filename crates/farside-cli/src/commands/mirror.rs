@@ -126,12 +126,19 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
                 context.show(&mirror, |m| answers::set(m, &request));
             }
         }
-        Verb::Initialize { transfer: arguments, plan: true, .. } => {
+        Verb::Initialize { group: Some(group), no_wait, timeout, if_absent, plan, .. } => {
+            let asked = group::initialize::Asked { timeout, no_wait, if_absent, plan };
+            group::initialize::initialize(&context, &group, asked).await?;
+        }
+        Verb::Initialize { volume: None, .. } => {}
+        Verb::Initialize { volume: Some(volume), plan: true, no_wait, timeout, .. } => {
+            let arguments = TransferArguments { volume, no_wait, timeout };
             let request = StartTransfer { timeout_seconds: None };
             let destructive = Destructive { plan: true, yes: false };
             start(&context, "initialize", &arguments, &request, destructive, false).await?;
         }
-        Verb::Initialize { transfer: arguments, if_absent, plan: false } => {
+        Verb::Initialize { volume: Some(volume), no_wait, timeout, if_absent, .. } => {
+            let arguments = TransferArguments { volume, no_wait, timeout };
             if if_absent && is_copied(&context, &arguments.volume).await? {
                 let text = format!("the first copy of {} is there\n", arguments.volume);
                 context.show(&serde_json::json!({ "existed": true }), |_| text);

@@ -142,6 +142,49 @@ fn kept<'a>(said: &'a str, volume: &str) -> &'a str {
     from.unwrap_or_else(|| panic!("{volume}: {said}")).split(';').next().unwrap()
 }
 
+/// One command makes the first copies of a group; what has one is left as it is.
+#[test]
+fn the_first_copies_of_a_group_are_made_by_one_command() {
+    let pair = Pair::start();
+    let (a, b) = (&pair.a, &pair.b);
+    for volume in VOLUMES {
+        a.ok(&format!("volume create p/{volume} --size 4M"));
+        a.ok(&format!("peer allow b p/{volume}"));
+        b.ok(&format!("mirror create a:p/{volume} q/{volume} --group shop"));
+    }
+    write(a, "p", 7);
+    assert!(b.fails(3, "mirror initialize --group shp").contains("no mirror here is in a group shp"));
+    let said = b.fails(4, "mirror update --group shop");
+    assert!(said.contains("farside mirror initialize --group shop makes"), "{said}");
+    let plan = b.ok("mirror initialize --group shop --plan");
+    assert!(
+        plan.contains("the first copy of 2 volumes") && plan.contains("q/data") && plan.contains("q/log"),
+        "{plan}"
+    );
+    assert_eq!(status(b, "q/data")["state"], "uninitialized");
+
+    b.ok("mirror initialize q/data");
+    let said = b.ok("mirror initialize --group shop");
+    assert!(said.contains("the first copy of q/data is there\nq/log holds "), "{said}");
+    assert_eq!(stamps(b, "q"), [7; 2]);
+    assert!(
+        b.fails(4, "mirror initialize --group shop").contains("the first copies of q/data, q/log are there")
+    );
+    let done = b.json("mirror initialize --group shop --if-absent");
+    assert_eq!(done["existed"], serde_json::json!(["q/data", "q/log"]));
+
+    // A script need not wait.
+    b.ok("mirror delete q/log --yes");
+    b.ok("volume delete q/log --yes");
+    b.ok("mirror create a:p/log q/log --group shop");
+    let started = b.json("mirror initialize --group shop --no-wait");
+    assert_eq!(
+        (started["operations"].as_array().unwrap().len(), &started["existed"][0]),
+        (1, &"q/data".into())
+    );
+    eventually("it arrives", || status(b, "q/log")["state"] == "mirrored");
+}
+
 #[test]
 fn what_a_group_sets_aside_has_one_name_and_is_gone_back_to() {
     let pair = Pair::start();

@@ -1,4 +1,5 @@
-//! What is done with all mirrors of a group: `break`, `resync`, `swap`, `update` and `drill` with `--group`, and `snapshot rollback --group`.
+//! What is done with all mirrors of a group: `initialize`, `break`, `resync`, `swap`, `update` and `drill` with
+//! `--group`, and `snapshot rollback --group`.
 //!
 //! The members of a group show one moment: their updates are published together, or their snapshots were taken together at the source.
 //! What is done to each member is one request; whoever is interrupted in between runs the command again, and it goes on with the others.
@@ -8,6 +9,7 @@ pub(super) mod break_off;
 pub(super) mod drill;
 mod forgotten;
 mod halves;
+pub(super) mod initialize;
 mod members;
 mod named;
 mod nothing_newer;

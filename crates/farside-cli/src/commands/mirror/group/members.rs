@@ -393,9 +393,12 @@ fn of_group(mirrors: Vec<Mirror>, group: &str, verb: Verb) -> Result<(Vec<Mirror
                 1 => format!("group {group}: its only mirror, {}, has no whole copy yet", first.name),
                 count => format!("group {group}: none of its {count} mirrors has a whole copy yet"),
             };
+            let (what, copies) = match empty.len() {
+                1 => (first.name.clone(), "the first copy"),
+                _ => (format!("--group {group}"), "the first copies"),
+            };
             Err(ErrorBody::new(ErrorCode::Refused, message).hint(format!(
-                "farside mirror initialize {} makes the first copy; farside mirror status shows how far it is",
-                first.name
+                "farside mirror initialize {what} makes {copies}; farside mirror status shows how far it is"
             )))
         }
     }

@@ -10,6 +10,7 @@ pub(crate) enum Verb {
     Abort,
     Break,
     Drill,
+    Initialize,
     Resync,
     Rollback,
     Swap,
@@ -23,6 +24,7 @@ impl Verb {
             Verb::Abort => format!("farside mirror abort {volume}"),
             Verb::Break => format!("farside mirror break {volume}"),
             Verb::Drill => format!("farside mirror drill {volume}"),
+            Verb::Initialize => format!("farside mirror initialize {volume}"),
             Verb::Resync => format!("farside mirror resync {volume}"),
             Verb::Rollback => format!("farside snapshot rollback {volume}@SNAP"),
             Verb::Swap => format!("farside mirror swap {volume}"),
@@ -52,7 +54,12 @@ pub(super) fn of_name(mirrors: Vec<Mirror>, group: &str, verb: Verb) -> Result<V
         }
     }
     // What holds nothing can be neither taken over nor updated: beside it no name is in doubt. A first copy can be stopped.
-    let is_usable = |group: &Vec<Mirror>| verb == Verb::Abort || !group.iter().all(is_empty);
+    // Of a group whose members all have their first copy none is made.
+    let is_usable = |group: &Vec<Mirror>| match verb {
+        Verb::Abort => true,
+        Verb::Initialize => group.iter().any(is_empty),
+        _ => !group.iter().all(is_empty),
+    };
     if groups.len() > 1 && groups.iter().filter(|group| is_usable(group)).count() == 1 {
         groups.retain(is_usable);
     }
