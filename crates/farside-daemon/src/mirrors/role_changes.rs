@@ -95,6 +95,10 @@ impl Reversal for Reversals {
         self.of(volume)?.prepared(volume, of).await
     }
 
+    async fn is_changing(&self, volume: &VolumeName, of: Uuid) -> Result<bool, MirrorError> {
+        self.of(volume)?.is_changing(volume, of).await
+    }
+
     async fn cancel(&self, volume: &VolumeName, of: Uuid) -> Result<(), MirrorError> {
         let cancelled = self.of(volume)?.cancel(volume, of).await;
         // Those who came while it was read-only are pinned to its last snapshot.

@@ -223,6 +223,11 @@ impl Reversal for Destination {
         }
     }
 
+    async fn is_changing(&self, volume: &VolumeName, of: Uuid) -> Result<bool, MirrorError> {
+        let Ok(mirror) = self.mirror(volume) else { return Ok(false) };
+        mirror.change_roles(|done| RoleChangeCommand::Changing { of, done }).await
+    }
+
     async fn awaits_first(&self, volume: &VolumeName) -> bool {
         self.mirror(volume).is_ok_and(|mirror| mirror.status().relationship.resync_pending)
     }

@@ -182,6 +182,8 @@ pub(crate) enum RoleChangeCommand {
     Prepare { of: Uuid, schedule: Schedule, done: Reply<ReverseAccepted> },
     /// Which snapshot was the last.
     Prepared { of: Uuid, done: Reply<Option<Uuid>> },
+    /// Whether it is read-only for that.
+    Changing { of: Uuid, done: Reply<bool> },
     /// As it was. Answers whether the mirror was made for this and is to be forgotten.
     Cancel { of: Uuid, done: Reply<bool> },
     /// It is a replica from now on.

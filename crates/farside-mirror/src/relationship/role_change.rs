@@ -91,6 +91,11 @@ impl Driver {
                 let last = if self.is_prepared(of) { self.current.as_ref().map(|c| c.uuid) } else { None };
                 let _ = done.send(Ok(last));
             }
+            RoleChangeCommand::Changing { of: ended, done } => {
+                let is_marked =
+                    matches!(self.relationship.swap, Some(SwapMark::Prepared { of, .. }) if of == ended);
+                let _ = done.send(Ok(is_marked || self.forgotten_fence == Some(ended)));
+            }
             RoleChangeCommand::Cancel { of, done } => {
                 let result = self.cancel(of).await;
                 self.publish();

@@ -5,7 +5,7 @@ use farside_peer::{PeerId, Refusal};
 use farside_transfer::limits::HOPS_MAX;
 use farside_transfer::protocol::convert::{self, Place};
 use farside_transfer::protocol::{Compare, Comparison};
-use farside_transfer::refusal::{CROSSED, NO_ORIGINAL, refusal};
+use farside_transfer::refusal::{CROSSED, NO_ORIGINAL, not_open, refusal};
 use farside_transfer::source;
 use uuid::Uuid;
 
@@ -89,10 +89,13 @@ impl Shared {
             return Ok(());
         }
         // While roles change it follows already, and what it shows goes over last.
-        if let Some(reversal) = self.reversal()
-            && reversal.prepared(volume, relationship).await.map_err(to_refusal)?.is_some()
-        {
-            return Ok(());
+        if let Some(reversal) = self.reversal() {
+            match reversal.is_changing(volume, relationship).await {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                // Its mirrors are being started: soon it can be told.
+                Err(_) => return Err(not_open(&volume.pool)),
+            }
         }
         let site = self.name_of(peer);
         Err(refusal(

@@ -67,6 +67,8 @@ pub trait Reversal: Send + Sync + 'static {
     }
     /// The last snapshot that was prepared for the end of `of`; none if it is not prepared.
     async fn prepared(&self, volume: &VolumeName, of: Uuid) -> Result<Option<Uuid>, MirrorError>;
+    /// Whether `volume` is read-only for a role change that ends `of` and is not over, also one that the database has forgotten.
+    async fn is_changing(&self, volume: &VolumeName, of: Uuid) -> Result<bool, MirrorError>;
     /// Makes the volume what it was before. Nothing to do is no error.
     async fn cancel(&self, volume: &VolumeName, of: Uuid) -> Result<(), MirrorError>;
     /// The peer has taken over: the volume is its replica from now on. Nothing to do is no error.

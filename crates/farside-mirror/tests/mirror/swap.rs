@@ -300,6 +300,10 @@ impl Reversal for Busy {
         Ok(None)
     }
 
+    async fn is_changing(&self, _: &VolumeName, _: Uuid) -> Result<bool, MirrorError> {
+        Ok(false)
+    }
+
     async fn cancel(&self, _: &VolumeName, _: Uuid) -> Result<(), MirrorError> {
         Ok(())
     }

@@ -491,6 +491,10 @@ impl Reversal for Starting {
         self.destination()?.prepared(volume, of).await
     }
 
+    async fn is_changing(&self, volume: &VolumeName, of: Uuid) -> Result<bool, MirrorError> {
+        self.destination()?.is_changing(volume, of).await
+    }
+
     async fn awaits_first(&self, volume: &VolumeName) -> bool {
         self.destination.awaits_first(volume).await
     }
