@@ -67,8 +67,9 @@ pub use levels::{Level, Levels};
 pub use log::{LogEvent, LogLine, RequestedBy};
 pub use mirror::{
     BreakMirror, BudgetUse, CreateMirror, KeptFor, KeptSnapshot, Mirror, MirrorDestination, MirrorState,
-    MirrorStopped, Overtaken, Released, Resized, ResyncMirror, Role, SetMirror, SourceHeard, SourceOvertaken,
-    StartTransfer, TakenOver, Transfer, TransferKind, TransferPhase, TransferRecord, TransferResult, awake,
+    MirrorStopped, Overtaken, Released, Resized, ResyncMirror, Role, SetAside, SetMirror, SourceHeard,
+    SourceOvertaken, StartTransfer, TakenOver, Transfer, TransferKind, TransferPhase, TransferRecord,
+    TransferResult, awake,
 };
 pub use operation::{Operation, OperationKind, OperationState, SwapPhase};
 pub use peer::{

@@ -225,6 +225,12 @@ pub struct Mirror {
     /// When it said so; null if it has said nothing, or if this site knows it by itself.
     #[serde(default)]
     pub source_heard_at: Option<Timestamp>,
+    /// At a destination: since when hosts may write to it; absent if it follows, or where that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub broken_off_at: Option<Timestamp>,
+    /// At a destination: what was set aside here last of what hosts wrote; absent if nothing was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub set_aside: Option<SetAside>,
     /// At the destination: that hosts went on elsewhere than at the source; null if not.
     #[serde(default)]
     pub source_overtaken: Option<SourceOvertaken>,
@@ -255,6 +261,16 @@ pub struct Mirror {
     /// In the answer to *abort* or *break*: what had not begun, and does not any more. Nothing was changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub given_up: Option<String>,
+}
+
+/// A side branch of a replica.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct SetAside {
+    /// Its snapshot, `rescue-TIME`.
+    pub name: String,
+    /// When it was set aside.
+    pub at: Timestamp,
 }
 
 /// A mirror that was found in its pool is set anew.

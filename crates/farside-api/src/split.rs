@@ -2,6 +2,9 @@
 
 use crate::{Mirror, MirrorState, Role, SourceHeard};
 
+/// What a command sets aside of a member when it takes over all has a name of about the moment in which it does.
+const OF_ONE_COMMAND_SECONDS: f64 = 1.0;
+
 /// A group of which a part has changed roles, or was taken over: hosts write to one part here, and to the other at another site.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Split {
@@ -33,6 +36,8 @@ struct Replica {
     name: String,
     source: String,
     changes_roles: bool,
+    /// It was in use here, too, and was given back by itself since another went on: the side branch that hosts' writes are in.
+    given_back: Option<String>,
 }
 
 impl Split {
@@ -58,6 +63,46 @@ impl Split {
         !self.originals.is_empty()
     }
 
+    /// One part has what hosts wrote here since it was taken over, the other what they wrote elsewhere: no change of roles makes them
+    /// fit.
+    pub fn is_parted(&self) -> bool {
+        self.replicas.iter().any(|one| one.given_back.is_some() && !one.changes_roles)
+    }
+
+    /// What makes volumes of two histories ones of one.
+    fn ways_together(&self) -> String {
+        let back: Vec<String> = self
+            .replicas
+            .iter()
+            .filter_map(|one| {
+                Some(format!("farside mirror break {} --at {}", one.name, one.given_back.as_ref()?))
+            })
+            .collect();
+        let source = self.replicas.iter().find(|one| one.given_back.is_some()).map(|one| one.source.as_str());
+        let site =
+            source.and_then(|source| source.split_once(':')).map_or("the other site", |(site, _)| site);
+        let there: Vec<String> = self
+            .originals
+            .iter()
+            .filter_map(|one| one.follower.split_once(':'))
+            .map(|(_, volume)| {
+                format!(
+                    "farside mirror break {volume} --at rescue-TIME at {site} (farside snapshot list {volume} there has the name), if \
+                     something was set aside of it there"
+                )
+            })
+            .collect();
+        let used = self.originals.iter().map(|one| &one.name).chain(&self.taken_over);
+        let follow: Vec<String> = used.map(|name| format!("farside mirror resync {name} here")).collect();
+        let to_there: Vec<String> = there.into_iter().chain(follow).collect();
+        format!(
+            "these are of two histories, and no change of roles makes them fit. If what was written here counts: {} here. If what was \
+             written at {site} counts: {}",
+            back.join(" and "),
+            to_there.join(", then ")
+        )
+    }
+
     /// It may be over by itself: roles change at this moment, or what follows an original here fetches an update, perhaps for that.
     pub fn is_changing(&self) -> bool {
         self.replicas.iter().any(|one| one.changes_roles) || self.originals.iter().any(|one| one.is_fetched)
@@ -66,11 +111,15 @@ impl Split {
     /// What is where.
     pub fn places(&self) -> String {
         let originals = self.originals.iter().map(|one| format!("{} is the original here", one.name));
-        let replicas =
-            self.replicas.iter().map(|Replica { name, source, changes_roles }| match changes_roles {
-                true => format!("{name} changes roles with {source} at this moment"),
-                false => format!("{name} is the replica of {source}"),
-            });
+        let replicas = self.replicas.iter().map(|Replica { name, source, changes_roles, given_back }| {
+            match (changes_roles, given_back) {
+                (true, _) => format!("{name} changes roles with {source} at this moment"),
+                (false, None) => format!("{name} is the replica of {source}"),
+                (false, Some(rescue)) => format!(
+                    "{name} was given back by itself, and is the replica of {source} (what hosts wrote to it here is {name}@{rescue})"
+                ),
+            }
+        });
         let taken_over = self
             .taken_over
             .iter()
@@ -88,6 +137,9 @@ impl Split {
         if self.replicas.iter().any(|one| one.changes_roles) {
             return String::from("a change of roles is under way: wait for its end");
         }
+        if self.is_parted() {
+            return self.ways_together();
+        }
         if !self.is_half_swapped() && self.taken_over.is_empty() {
             return format!(
                 "to have all of it follow (what hosts wrote here stays as a side branch): farside mirror resync --group {group}"
@@ -97,7 +149,7 @@ impl Split {
             let backs: Vec<String> =
                 self.taken_over.iter().map(|name| format!("farside mirror resync {name}")).collect();
             return format!(
-                "to take over all of it: farside mirror break --group {group}; to give back what was broken off (what hosts wrote to it stays \
+                "to take over all of it: farside mirror break --group {group}, which says how if hosts have written to it since; to give back what was broken off (what hosts wrote to it stays \
                  as a side branch): {}",
                 backs.join(" and ")
             );
@@ -177,7 +229,8 @@ pub fn splits(mirrors: &[Mirror]) -> Vec<Split> {
             },
             _ => {
                 let (source, changes_roles) = (mirror.source.clone(), mirror.changes_roles);
-                found[at].replicas.push(Replica { name, source, changes_roles });
+                let given_back = given_back(mirror, mirrors);
+                found[at].replicas.push(Replica { name, source, changes_roles, given_back });
             }
         }
     }
@@ -186,6 +239,24 @@ pub fn splits(mirrors: &[Mirror]) -> Vec<Split> {
         used_here > 0 && !split.replicas.is_empty()
     });
     found
+}
+
+/// What was set aside of a replica since another of its group went on here, and of that not: it has been in use like that, and was given
+/// back by itself. What one command sets aside of several has one name.
+fn given_back(replica: &Mirror, mirrors: &[Mirror]) -> Option<String> {
+    let aside = replica.set_aside.as_ref()?;
+    let is_later = |used: &&Mirror| {
+        used.broken_off_at
+            .is_some_and(|at| aside.at.duration_since(at).as_secs_f64() > OF_ONE_COMMAND_SECONDS)
+            && used.set_aside.as_ref().is_none_or(|of_used| of_used.name != aside.name)
+    };
+    let used = |m: &&Mirror| {
+        m.role == Role::Destination
+            && m.state == MirrorState::BrokenOff
+            && !matches!(m.source_heard, Some(SourceHeard::Released) | None)
+    };
+    let of_group = mirrors.iter().filter(used).filter(|m| group_of(m) == group_of(replica));
+    of_group.filter(is_later).next().map(|_| aside.name.clone())
 }
 
 /// The same mirrors for people: why a member of a split group is not well says so, too.
@@ -212,6 +283,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::SetAside;
 
     fn member(name: &str, state: &str) -> Mirror {
         let document = json!({
@@ -262,7 +334,7 @@ mod tests {
             assert_eq!(
                 found[0].said(),
                 "group shop is split: q/a was broken off, and hosts may write to it here, q/b is the replica of a:p/v; to take over all of \
-                 it: farside mirror break --group shop; to give back what was broken off (what hosts wrote to it stays as a side branch): \
+                 it: farside mirror break --group shop, which says how if hosts have written to it since; to give back what was broken off (what hosts wrote to it stays as a side branch): \
                  farside mirror resync q/a"
             );
             // All of it was taken over.
@@ -293,6 +365,36 @@ mod tests {
         );
         // All of it was taken over.
         assert_eq!(splits(&[a, taken]), []);
+    }
+
+    #[test]
+    fn volumes_of_two_histories_are_not_brought_together_by_a_change_of_roles() {
+        let at = |second: u32| format!("2026-11-26T12:00:{second:02}Z").parse::<crate::Timestamp>().unwrap();
+        let aside = |second| Some(SetAside { name: format!("rescue-{}", at(second)), at: at(second) });
+        let used = |heard| Mirror { broken_off_at: Some(at(10)), ..broken_off("q/a", heard) };
+        let given = |second| Mirror { set_aside: aside(second), ..member("q/b", "mirrored") };
+        let said = |a: Mirror, b: Mirror| splits(&[a, b])[0].said();
+        assert_eq!(
+            said(used(SourceHeard::Follows), given(40)),
+            "group shop is split: q/a is the original here, q/b was given back by itself, and is the replica of a:p/v (what hosts wrote to it \
+             here is q/b@rescue-2026-11-26T12:00:40Z); these are of two histories, and no change of roles makes them fit. If what was written \
+             here counts: farside mirror break q/b --at rescue-2026-11-26T12:00:40Z here. If what was written at a counts: farside mirror \
+             break p/v --at rescue-TIME at a (farside snapshot list p/v there has the name), if something was set aside of it there, then \
+             farside mirror resync q/a here"
+        );
+        let of_person = said(used(SourceHeard::Noted), given(40));
+        assert!(
+            of_person.ends_with("If what was written at a counts: farside mirror resync q/a here"),
+            "{of_person}"
+        );
+        // Set aside before, or with the other: roles may change.
+        for (a, b) in [
+            (used(SourceHeard::Follows), given(9)),
+            (Mirror { set_aside: aside(40), ..used(SourceHeard::Follows) }, given(40)),
+        ] {
+            let said = said(a, b);
+            assert!(said.contains("farside mirror swap --group shop here"), "{said}");
+        }
     }
 
     #[test]

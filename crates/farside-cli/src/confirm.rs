@@ -70,7 +70,7 @@ pub async fn carry_out<T: DeserializeOwned>(
             refuse(&plan().await?)?;
             return Err(ErrorBody::new(
                 ErrorCode::WrongUsage,
-                "this destroys data, and there is no terminal on which to ask",
+                "this may destroy data, and there is no terminal on which to ask",
             )
             .hint("--plan shows what would be lost; --yes goes ahead"));
         } else if request.impact == Impact::AsPlanned {

@@ -7,7 +7,7 @@ use farside_engine::ContentRoot;
 use farside_link::{Priority, Window};
 use farside_mirror::{LogEntry, LogEvent, MirrorOptions, RequestedBy, SourceHeard, State, rescues};
 use farside_platform::Timestamp;
-use farside_transfer::bases::{is_left_base, is_left_kept, is_of_timetable};
+use farside_transfer::bases::{is_left_base, is_left_kept, is_of_timetable, is_of_transfer};
 use farside_transfer::{Level, Levels, Phase, Progress, TransferKind, TransferReport, TransferResult};
 
 /// A time, to the nanosecond.
@@ -215,7 +215,7 @@ pub(crate) fn taken_by(name: &str) -> Option<api::TakenBy> {
     } else if is_of_timetable(name) {
         Some(api::TakenBy::Timetable)
     } else {
-        (is_left_base(name) || is_left_kept(name)).then_some(api::TakenBy::Mirror)
+        (is_left_base(name) || is_left_kept(name) || is_of_transfer(name)).then_some(api::TakenBy::Mirror)
     }
 }
 

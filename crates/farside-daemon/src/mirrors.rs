@@ -27,6 +27,7 @@ use farside_mirror::{
 use farside_peer::{Node, PeerId, PeerStatus};
 use farside_platform::{Clock, Randomness, Timestamp};
 use farside_transfer::Phase;
+use farside_transfer::bases::rescue_moment;
 use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 use uuid::Uuid;
@@ -544,6 +545,8 @@ impl Mirrors {
                 .as_ref()
                 .filter(|_| status.state != farside_mirror::State::BrokenOff)
                 .map(|o| api::SourceOvertaken { by: o.by.clone(), since: convert::time(o.at) }),
+            broken_off_at: broken_off_at(status),
+            set_aside: status.newest_rescue.as_deref().and_then(set_aside),
             owner: self.parts.daemon.clone(),
             ..self.undriven(&status.relationship)
         }
@@ -602,6 +605,8 @@ impl Mirrors {
             overtaken: None,
             source_heard: None,
             source_heard_at: None,
+            broken_off_at: None,
+            set_aside: None,
             source_overtaken: None,
             kept_as: None,
             hosts_refused: None,
@@ -823,6 +828,18 @@ fn untold_for_good(status: &MirrorStatus, peer: Option<&PeerStatus>) -> Option<S
              farside mirror delete {destination}"
         )
     })
+}
+
+/// When hosts could write to it; none if they cannot.
+fn broken_off_at(status: &MirrorStatus) -> Option<api::Timestamp> {
+    let went_on = status.went_on_from?;
+    Some(convert::time(status.relationship.broken_off_at.map_or(went_on.at, |at| at.max(went_on.at))))
+}
+
+/// The side branch of this name, which has in it when it was set aside.
+fn set_aside(name: &str) -> Option<api::SetAside> {
+    let (at, _) = rescue_moment(name)?;
+    Some(api::SetAside { name: name.to_owned(), at: at.parse().ok()? })
 }
 
 /// What keeps a mirror from being updated until a person does something about it.

@@ -414,6 +414,7 @@ mod tests {
             current: None,
             shows_own_state: false,
             went_on_from: None,
+            newest_rescue: None,
             progress: None,
             source_heard: None,
             source_heard_at: None,

@@ -32,6 +32,12 @@ fn moment(name: &str) -> Option<&str> {
     rescue_moment(name).map(|(moment, _)| moment)
 }
 
+/// That of these which was set aside last of what hosts wrote here.
+pub(crate) fn newest_of_hosts(rescues: &[(Uuid, String)]) -> Option<String> {
+    let of_hosts = rescues.iter().filter(|(_, name)| !is_of_source(name));
+    of_hosts.map(|(_, name)| name).max_by_key(|name| moment(name)).cloned()
+}
+
 /// Which of them go so that of each kind the newest `most` stay, and of the older ones the first of each of as many days; none if
 /// `most` is 0.
 pub(crate) fn to_go(all: &[SnapshotInfo], most: usize) -> Vec<(Uuid, String)> {

@@ -56,6 +56,14 @@ pub fn is_left_base(name: &str) -> bool {
     moment_after(LEFT_BASE, name).is_some()
 }
 
+/// Whether it is the name that a transfer gives to what it takes: `mirror-RELATIONSHIP-TRANSFER`, 8 and 12 digits. Of what is a person's:
+/// the mirror is over, and retention had kept it.
+pub fn is_of_transfer(name: &str) -> bool {
+    let is_hex = |text: &str, digits| text.len() == digits && text.bytes().all(|b| b.is_ascii_hexdigit());
+    let ids = name.strip_prefix("mirror-").and_then(|rest| rest.split_once('-'));
+    ids.is_some_and(|(of, by)| is_hex(of, 8) && is_hex(by, 12))
+}
+
 /// Whether it is the name of a point of a mirror that retention kept. Of what is a person's: the mirror is over, and left it here.
 pub fn is_left_kept(name: &str) -> bool {
     moment_after(KEPT, name).is_some()

@@ -51,6 +51,8 @@ fn mirror_status() {
             stopped: Some(MirrorStopped::NoRoom),
             source_heard: Some(SourceHeard::Noted),
             source_heard_at: Some(at("2026-11-21T21:30:00Z")),
+            broken_off_at: None,
+            set_aside: None,
             source_overtaken: Some(SourceOvertaken { by: "c:r/s".into(), since: at("2026-11-21T21:00:00Z") }),
             kept_as: None,
             hosts_refused: None,

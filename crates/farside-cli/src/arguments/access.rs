@@ -164,7 +164,7 @@ pub struct Audit {
     /// Only the last so long
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub last: Option<Duration>,
-    /// So many entries, the newest
-    #[arg(long, value_name = "NUMBER", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
-    pub limit: u32,
+    /// So many entries, the newest [default: 100; with --last all]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
+    pub limit: Option<u32>,
 }

@@ -18,6 +18,8 @@ use crate::quantities::{duration, time};
 
 /// A password has at most 256 characters; what is longer is another file.
 const PASSWORD_BYTES_MAX: u64 = 2048;
+/// Entries that are shown if nobody says how many.
+const NEWEST: u32 = 100;
 /// Entries of one page of the audit log.
 const PAGE: u32 = 1000;
 
@@ -257,10 +259,11 @@ pub(super) async fn audit(context: Context, wanted: Audit) -> Result<(), ErrorBo
     let since = wanted
         .last
         .map(|last| Timestamp::now().checked_sub(last).unwrap_or(Timestamp::UNIX_EPOCH).to_string());
+    let most = wanted.limit.unwrap_or(if wanted.last.is_some() { u32::MAX } else { NEWEST });
     let mut entries: Vec<AuditEntry> = Vec::new();
     let mut before: Option<String> = None;
     loop {
-        let left = wanted.limit - u32::try_from(entries.len()).unwrap_or(wanted.limit);
+        let left = most - u32::try_from(entries.len()).unwrap_or(most);
         let limit = left.min(PAGE).to_string();
         let mut query = vec![("limit", limit.as_str())];
         query.extend(wanted.who.as_deref().map(|who| ("who", who)));
@@ -269,9 +272,15 @@ pub(super) async fn audit(context: Context, wanted: Audit) -> Result<(), ErrorBo
         let page: AuditPage = context.client.get_with(&["audit"], &query).await?;
         entries.extend(page.entries);
         before = page.next.map(|next| next.to_string());
-        if before.is_none() || entries.len() >= wanted.limit as usize {
+        if before.is_none() || entries.len() >= most as usize {
             break;
         }
+    }
+    // Whoever copies the log elsewhere must not believe that this is all of it.
+    if before.is_some() && wanted.limit.is_none() {
+        eprintln!(
+            "farside: the newest {most} entries; there are more: --limit NUMBER, or --last 24h for all of a time"
+        );
     }
     context.show(&entries, |entries| audit_listing(entries));
     Ok(())

@@ -373,7 +373,8 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
             end(&context, request, destructive, |m| {
                 format!(
                     "the mirror of {0} has ended; the volume stays. To have it follow again, once the sites are paired and {0} may follow: farside \
-                     mirror resync {0} --from {1}; what both have in common by then is not sent again, and --plan says how much comes\n",
+                     mirror resync {0} --from {1} --whole, which compares everything and brings what differs; without --whole where both hold a \
+                     named snapshot\n",
                     m.name, m.source
                 )
             })
@@ -632,8 +633,13 @@ async fn replica(context: &Context, volume: &VolumeName) -> Option<Mirror> {
 /// A volume that follows another one only when asked, or that keeps no more than its newest point, is rarely what was meant after a
 /// failover: what the other side had of both is not here.
 async fn advise(context: &Context, volume: &VolumeName) {
-    if let Some(follower) = replica(context, volume).await {
-        print(&advice_after_resync(&follower));
+    let Some(follower) = replica(context, volume).await else { return };
+    print(&advice_after_resync(&follower));
+    // What was recorded for the way back ended with the mirror that was here before, and would be missed on the day of the failback.
+    let Some((peer, _)) = follower.source.split_once(':') else { return };
+    let known: Result<PeerStatus, ErrorBody> = context.client.get(&["peers", peer]).await;
+    if known.is_ok_and(|known| known.rights.iter().all(|right| right.volume != follower.name)) {
+        print(&outcomes::no_right_back(peer, &follower.name));
     }
 }
 

@@ -194,6 +194,43 @@ fn a_swap_of_a_group_at_both_sites_is_refused_at_the_second_and_told_truly_at_th
     assert_eq!(replica(b, "q/data")["state"], "mirrored");
 }
 
+/// One volume of a group is given back by the one site and the other by the other: data of two histories, which no swap makes one.
+#[test]
+fn a_group_that_was_resynced_in_both_directions_is_told_and_taken_back() {
+    let pair = Pair::start();
+    grouped(&pair, " --every 1s --keep last=4");
+    let (a, b) = (&pair.a, &pair.b);
+    for volume in VOLUMES {
+        b.ok(&format!("peer allow a q/{volume} --reverse"));
+    }
+    eventually("they follow", || stamps(b, "q") == [1, 1]);
+    b.ok("mirror update --group shop");
+    b.ok("mirror break --group shop --yes");
+    write(b, "q", 7);
+    write(a, "p", 8);
+    // Each site's administrator takes one of them.
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    eventually("the source has heard", || status(a, "p/data")["overtaken"].is_object());
+    a.ok("mirror resync p/data --from b:q/data --yes");
+    let said = b.ok("mirror resync --group shop --yes");
+    assert!(said.contains("these are of two histories"), "{said}");
+    let rescue = status(b, "q/log")["set_aside"]["name"].as_str().unwrap().to_owned();
+    for said in
+        [b.ok("mirror status"), b.fails(1, "mirror check"), b.fails(4, "mirror swap --group shop --yes")]
+    {
+        assert!(said.contains(&format!("farside mirror break q/log --at {rescue} here")), "{said}");
+        assert!(!said.contains("farside mirror swap"), "{said}");
+    }
+    // What was written here counts, as it says.
+    b.ok(&format!("mirror break q/log --at {rescue} --yes"));
+    assert_eq!(stamps(b, "q"), [7, 7]);
+    let said = b.ok("mirror status");
+    assert!(!said.contains("different points") && !said.contains("is split"), "{said}");
+    eventually("the source has heard", || status(a, "p/log")["overtaken"].is_object());
+    a.ok("mirror resync p/log --from b:q/log --yes");
+    eventually("both follow", || stamps(a, "p") == [7, 7]);
+}
+
 #[test]
 fn what_is_to_be_resynced_is_no_replica_yet_and_is_given_back_as_it_was() {
     let mut random = StdRng::seed_from_u64(seed());

@@ -97,6 +97,8 @@ pub(crate) struct DrivenSeen {
     /// The peer that it follows, and its volume there, `POOL/VOL`.
     pub(crate) peer: String,
     pub(crate) source: String,
+    /// What this site is called.
+    pub(crate) site: String,
     /// There is no session with that peer.
     pub(crate) is_peer_away: bool,
     /// It was removed here: there will be none by itself.
@@ -108,6 +110,8 @@ pub(crate) struct DrivenSeen {
     pub(crate) lag_seconds: Option<f64>,
     /// Why what is to be brought does not fit into its pool.
     pub(crate) no_room: Option<String>,
+    /// Where that is none: an update has ended well since this process began. What stood still before may do so still.
+    pub(crate) is_room_known: bool,
     /// How late it may be, if a person has said so.
     pub(crate) objective_seconds: Option<f64>,
     /// How late it will be, if somebody has worked that out.
@@ -629,7 +633,7 @@ fn of_overtaken(overtaken: &OvertakenSeen, found: &mut Found) {
 
 /// A replica was broken off, and its source may not know.
 fn of_break(name: &str, mirror: &DrivenSeen, is_isolated: bool, found: &mut Found) {
-    let DrivenSeen { peer, source, .. } = mirror;
+    let DrivenSeen { peer, source, site, .. } = mirror;
     if is_isolated {
         found.unsure(&[Kind::TwoOriginals], name);
     } else if mirror.is_source_unaware {
@@ -642,7 +646,7 @@ fn of_break(name: &str, mirror: &DrivenSeen, is_isolated: bool, found: &mut Foun
             match mirror.is_peer_removed {
                 false => format!(
                     "see to it that no host writes to {source} at {peer}; it is told as soon as there is a session (farside peer status \
-                     {peer}). Then, to mirror the other way: farside mirror resync there. If that site is lost for good: farside mirror \
+                     {peer}). Then, to mirror the other way, at {peer}: farside mirror resync {source} --from {site}:{name}. If that site is lost for good: farside mirror \
                      delete {name} ends the mirror, and the volume stays"
                 ),
                 true => format!(
@@ -763,7 +767,15 @@ fn of_objective(name: &str, mirror: &DrivenSeen, is_isolated: bool, found: &mut 
 
 /// An update that does not fit is tried again now and then, and brings nothing until somebody makes room.
 fn of_room(name: &str, mirror: &DrivenSeen, pools: &[PoolSeen], found: &mut Found) {
-    let Some(why) = mirror.no_room.as_ref().filter(|_| mirror.state != State::BrokenOff) else { return };
+    if mirror.state == State::BrokenOff {
+        return;
+    }
+    let Some(why) = &mirror.no_room else {
+        if !mirror.is_room_known {
+            found.unsure(&[Kind::NoRoom], name);
+        }
+        return;
+    };
     let pool = name.split('/').next().unwrap_or(name);
     let known = pools.iter().find(|seen| seen.name == pool).and_then(|seen| seen.known.as_ref());
     let to_make_room = match known {

@@ -25,6 +25,8 @@ pub(super) struct History {
     pub(super) watch: Watch,
     /// What is said of what is suspected; none of what was before this process began.
     pub(super) suspected: Option<String>,
+    /// One has ended well since this process began.
+    pub(super) has_succeeded: bool,
     recent: VecDeque<Uuid>,
 }
 
@@ -47,6 +49,7 @@ impl History {
 
     /// Takes up a transfer that has ended. Answers when the mirror's updates become suspicious with it.
     pub(super) fn note(&mut self, report: &TransferReport, volume_bytes: u64) -> Option<Suspicion> {
+        self.has_succeeded |= report.result == TransferResult::Ok;
         if self.count(report) { self.watch.note(report, volume_bytes) } else { None }
     }
 

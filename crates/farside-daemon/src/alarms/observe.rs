@@ -232,6 +232,7 @@ fn mirror(site: &Site, histories: &Histories, status: &MirrorStatus, now: Timest
         is_peer_away: !peer.is_some_and(|peer| peer.state.connected),
         peer: peers::name_of(&site.node, of.peer),
         source: of.source.to_string(),
+        site: site.document.name.clone(),
         // What was heard before a restart is in its row.
         is_source_unaware: status.source_heard == Some(SourceHeard::NotYet) && !of.told,
         why: status.why.clone(),
@@ -239,6 +240,7 @@ fn mirror(site: &Site, histories: &Histories, status: &MirrorStatus, now: Timest
             Some(Stopped::NoRoom(why)) => Some(why.clone()),
             _ => None,
         },
+        is_room_known: history.is_some_and(|history| history.has_succeeded),
         lag_seconds,
         objective_seconds: status.objective().map(|objective| objective.as_secs_f64()),
         forecast_seconds: forecast(status),

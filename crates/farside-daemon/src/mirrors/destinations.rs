@@ -700,6 +700,8 @@ fn source(held: api::MirrorDestination) -> api::Mirror {
         overtaken: held.overtaken,
         source_heard: None,
         source_heard_at: None,
+        broken_off_at: None,
+        set_aside: None,
         source_overtaken: None,
         kept_as: None,
         hosts_refused: None,

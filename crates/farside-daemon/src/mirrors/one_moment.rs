@@ -130,6 +130,7 @@ mod tests {
             current: shows.map(published),
             shows_own_state: false,
             went_on_from: None,
+            newest_rescue: None,
             forecast: None,
             queue_position: None,
             progress: None,

@@ -157,8 +157,14 @@ pub(crate) fn delete_mirror(facts: &DeleteFacts<'_>) -> Plan {
              told at the next session",
             of = source.split_once(':').map_or(*source, |(_, of)| of)
         ));
-    } else {
+    } else if facts.is_paired {
         plan.would.push(format!("{source} is told to release the base it keeps, now or at the next session"));
+    } else {
+        plan.would.push(format!(
+            "{source} cannot be told, as the sites are not paired any more, and keeps its base: at that site, farside mirror destinations \
+             shows it, and farside mirror release {of} KEY frees it",
+            of = source.split_once(':').map_or(*source, |(_, of)| of)
+        ));
     }
     if !facts.has_copy {
         plan.would.push(format!("no copy of {source} had arrived whole: nothing of it stays here"));
@@ -188,8 +194,8 @@ pub(crate) fn release(volume: &VolumeName, peer: &str, replicas: &[String], over
     let is_asked_again = replicas.is_empty() || replicas.iter().any(|replica| !overtaken.contains(replica));
     plan.would.push(match is_asked_again {
         true => format!(
-            "no data of {volume} is lost, but the common base is: the next update at {peer} fails, unless a person made a \
-             snapshot that both sides hold"
+            "no data of {volume} is lost, but the common base is: the next update at {peer} fails, unless a \
+             snapshot is left that both sides hold"
         ),
         false => format!(
             "no data of {volume} is lost, but the common base is: should one follow the other again, it needs a snapshot that both \

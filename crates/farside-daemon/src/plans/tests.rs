@@ -478,7 +478,7 @@ fn what_ends_relationships_loses_no_data() {
         &release(&volume(), "b", &[String::from("b:q/db")], &[]),
         "release p/db from b
          would: the base kept here for b:q/db is released, and its space comes back
-         would: no data of p/db is lost, but the common base is: the next update at b fails, unless a person made a snapshot that both sides hold
+         would: no data of p/db is lost, but the common base is: the next update at b fails, unless a snapshot is left that both sides hold
          lost: Some(0) Some(0) Some(0.0)",
     );
     let by = [String::from("b:q/db")];

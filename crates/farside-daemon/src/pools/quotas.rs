@@ -35,7 +35,7 @@ impl SeenQuota {
                  \"no space\""
             ),
             PoolRoom::Full => format!(
-                "{left} of its quota are left, less than a write may need: writes of new data to it fail with \"no space\". What was flushed is safe; reads, \
+                "{left} of its quota are left, less than a write may need: writes of new data to it may fail with \"no space\". What was flushed is safe; reads, \
                  trims and deletions go on, and so does overwriting what no snapshot has"
             ),
         };

@@ -647,7 +647,7 @@ fn refuse_data(
     let refused = || {
         MirrorError::State(format!(
             "{volume} exists and holds data or snapshots, which a mirror would hide. Nothing was changed. If it was the replica of \
-             that volume: farside mirror resync {volume} --from PEER:POOL/VOL, which brings only what differs. Else use another volume \
+             that volume: farside mirror resync {volume} --from PEER:POOL/VOL --whole, which brings only what differs. Else use another volume \
              name, or delete {volume} first"
         ))
     };

@@ -35,6 +35,7 @@ use super::timing::Timing;
 use crate::error::{MirrorError, blocking};
 use crate::limits::SCHEDULED_LINK_WAIT;
 use crate::log::{LogEvent, RequestedBy};
+use crate::rescues;
 use crate::schedule::{ClockReading, Ticker};
 use crate::set_back;
 use crate::state::{Action, Event, RelationshipState, Work};
@@ -99,6 +100,8 @@ pub(super) struct Driver {
     quiet: QuietUpdates,
     /// Side branches that the volume's earlier content became, as the pool was last asked.
     pub(super) rescues: Vec<Uuid>,
+    /// The newest of them that hosts wrote.
+    newest_rescue: Option<String>,
     /// An update that nobody asked to go back has made one; until a person asks for something, or it is gone.
     pub(super) went_back: Option<(Uuid, String)>,
     /// When that was, on monotonic time.
@@ -191,6 +194,7 @@ impl Driver {
             losses: 0,
             quiet: QuietUpdates::default(),
             rescues: Vec::new(),
+            newest_rescue: None,
             went_back: None,
             went_back_at: Duration::ZERO,
             is_back_settled: false,
@@ -322,6 +326,7 @@ impl Driver {
                 }
                 self.current = found.current;
                 self.went_on_from = found.went_on_from;
+                self.newest_rescue = rescues::newest_of_hosts(&found.rescues);
                 self.rescues = found.rescues.into_iter().map(|(uuid, _)| uuid).collect();
                 self.forgotten_fence = found.forgotten_fence;
                 if found.is_taken_over {
@@ -642,6 +647,7 @@ impl Driver {
             went_back: self.went_back_status(),
             current: self.current.clone(),
             shows_own_state: self.shows_own_state(),
+            newest_rescue: self.newest_rescue.clone(),
             went_on_from: self.went_on_from.filter(|_| self.state.work == Work::BrokenOff),
             forecast: self.forecast(),
             queue_position: None,

@@ -100,6 +100,7 @@ impl Mirror {
             current: None,
             shows_own_state: false,
             went_on_from: None,
+            newest_rescue: None,
             forecast: None,
             queue_position: None,
             progress: None,

@@ -102,6 +102,8 @@ pub struct MirrorStatus {
     pub shows_own_state: bool,
     /// The point that hosts here went on from; none if it is not broken off, or that is not known.
     pub went_on_from: Option<WentOnFrom>,
+    /// Name of the side branch that was set aside last of what hosts wrote here; none if there is none.
+    pub newest_rescue: Option<String>,
     /// What will come of its objective; none if it has none, or nothing is known yet.
     pub forecast: Option<Forecast>,
     /// Its place among those that wait for their turn, the next is 1; none if it does not.

@@ -1,7 +1,7 @@
 //! The threads on which transfers work.
 
 use std::io;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Once, OnceLock};
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
@@ -58,8 +58,16 @@ fn runtime(name: &str, begin: fn() -> io::Result<()>) -> io::Result<Runtime> {
         .thread_keep_alive(IDLE)
         .thread_name(name)
         .on_thread_start(move || {
-            // Where it is refused, nothing is wrong but the order.
-            let _ = begin();
+            // Where it is refused, nothing is wrong but the order. A filter of system calls does that, and nobody would know.
+            if let Err(error) = begin() {
+                static SAID: Once = Once::new();
+                SAID.call_once(|| {
+                    tracing::warn!(
+                        "the priority of transfers is not lowered, so they are in the way of this machine's hosts: {error}. If a service \
+                         manager filters system calls, setpriority and sched_setscheduler are what it takes"
+                    );
+                });
+            }
         })
         .build()
 }

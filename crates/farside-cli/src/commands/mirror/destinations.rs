@@ -133,7 +133,7 @@ pub(super) fn released(released: &[MirrorDestination], volume: &str, peer: &str)
     let follows = |d: &&MirrorDestination| d.known && !d.stale && d.overtaken.is_none();
     let line = |d: &MirrorDestination| {
         format!(
-            "the next update of {1}:{0} fails, unless a person made a snapshot that both sides hold; at {1}, farside mirror delete {0} ends \
+            "the next update of {1}:{0} fails, unless a snapshot is left that both sides hold; at {1}, farside mirror delete {0} ends \
              that mirror, farside mirror resync {0} --whole has it follow again\n",
             d.destination, d.peer
         )

@@ -25,6 +25,14 @@ pub(super) fn advice_after_resync(follower: &Mirror) -> String {
     advice
 }
 
+/// That a failback would be refused, as the rights are here.
+pub(super) fn no_right_back(peer: &str, name: &str) -> String {
+    format!(
+        "no way back yet: after a failover {peer} could not follow {name}, to which it has no right here. For failback: farside peer allow \
+         {peer} {name} --reverse\n"
+    )
+}
+
 /// What its former source keeps from now on, and with whom it is updated, is said there: it may remember both from an earlier time.
 /// Only what was asked for here is known here, and a line that sets it must not make less of what is kept there.
 pub(super) fn advice_after_swap(before: &Mirror) -> Option<String> {

@@ -12,11 +12,13 @@ fn mirror() -> DrivenSeen {
         state: State::Mirrored,
         peer: "north".into(),
         source: "p/v".into(),
+        site: "south".into(),
         is_peer_away: false,
         is_peer_removed: false,
         is_source_unaware: false,
         why: None,
         no_room: None,
+        is_room_known: true,
         lag_seconds: Some(5.0),
         objective_seconds: None,
         forecast_seconds: None,
@@ -108,6 +110,9 @@ fn an_objective_counts_before_the_schedule_and_a_forecast_before_a_part_of_it() 
 #[test]
 fn what_does_not_fit_is_told_at_once_and_instead_of_how_late_it_may_get() {
     let due = due(&Schedule::Every(Duration::from_secs(600)), Timestamp(0), 5.0);
+    // What stood still before the daemon started may do so still, until an update has ended well.
+    let unknown = DrivenSeen { is_room_known: false, ..mirror() };
+    assert_eq!(of_mirror(&mut Conditions::default(), 0, Some(unknown)), (vec![], vec![Kind::NoRoom]));
     let seen = DrivenSeen { due, no_room: Some("s1 brings 90 MiB".into()), ..mirror() };
     assert_eq!(at_lag(5.0, &seen), (vec![Kind::NoRoom], vec![]));
     assert_eq!(at_lag(1500.0, &seen), (vec![Kind::NoRoom], vec![]));

@@ -330,6 +330,7 @@ impl Driver {
     /// Answers their names.
     async fn note_rescues(&mut self, report: &TransferReport, now: Vec<(Uuid, String)>) -> Vec<String> {
         let mut set_aside = Vec::new();
+        self.newest_rescue = rescues::newest_of_hosts(&now);
         let before = std::mem::replace(&mut self.rescues, now.iter().map(|(uuid, _)| *uuid).collect());
         if self.went_back.as_ref().is_some_and(|(uuid, _)| !self.rescues.contains(uuid)) {
             self.settle_back();

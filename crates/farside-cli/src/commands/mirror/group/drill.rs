@@ -154,6 +154,9 @@ async fn clones(
         {
             return Err(refused_there(&site, &split));
         }
+        if arguments.at.is_none() && members.iter().all(Member::is_broken_off) {
+            return Err(in_use(group, members));
+        }
         let instant = instant_of(group, members, arguments.at.as_ref().map(At::name), None, Line::Main)?;
         let mut drills = Vec::new();
         let mut failed = None;
@@ -175,6 +178,21 @@ async fn clones(
             return Err(error);
         }
     }
+}
+
+/// Hosts write to all of it: the point that they went on from is not what the group shows.
+fn in_use(group: &str, members: &[Member]) -> ErrorBody {
+    let names = |after: &str| -> Vec<String> {
+        members.iter().map(|m| format!("{}{after}", m.mirror.name)).collect()
+    };
+    let message = format!(
+        "group {group}: {} broken off: hosts may write to them, so no snapshot is what they show",
+        are(&names("").iter().map(String::as_str).collect::<Vec<_>>(), "is", "are")
+    );
+    ErrorBody::new(ErrorCode::Refused, message).hint(format!(
+        "farside snapshot create {} makes one of now, then this with --at NOW; --at SNAP takes any that all have",
+        names("@NOW").join(" ")
+    ))
 }
 
 /// Clones of a part of the group would pass for the whole.

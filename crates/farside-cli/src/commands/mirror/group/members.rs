@@ -548,18 +548,26 @@ pub(super) fn instead(group: &str, members: &[Member], decided: Option<Timestamp
                 without --group each command works on one mirror by itself"
             .into();
     }
-    let each: Vec<String> = common
-        .iter()
+    let each: Vec<String> = named_first(members, &common)
+        .into_iter()
         .filter_map(|instant| Some(format!("--at {} ({})", instant.names.first()?, instant.created_at)))
         .collect();
-    let have = format!("what all of them have, the newest first: {}", each.join(", "));
+    let more = common.len() - each.len();
+    let more = match (more, members.first()) {
+        (0, _) | (_, None) => String::new(),
+        (more, Some(first)) => format!(", and {more} more (farside snapshot list {})", first.mirror.name),
+    };
+    let have = format!("what all of them have, the newest first: {}{more}", each.join(", "));
     match decided {
         None => have,
         // Where one is broken off already, another moment is to be had for all only afterwards.
-        Some(_) => format!(
-            "{have}: farside mirror break POOL/VOL breaks off each of the others, then farside snapshot rollback --group {group} with \
+        Some(at) => {
+            by_themselves(members, at).unwrap_or_default()
+                + &format!(
+                    "{have}: farside mirror break POOL/VOL breaks off each of the others, then farside snapshot rollback --group {group} with \
              one of these takes all of them to it"
-        ),
+                )
+        }
     }
 }
 
@@ -570,11 +578,44 @@ fn newest_common(members: &[Member], line: Line) -> Vec<Instant> {
     let moments: BTreeSet<Timestamp> =
         first.snapshots.iter().filter(is_shown).map(|s| s.created_at).collect();
     let instants = moments.into_iter().rev().filter_map(|at| choose(members, None, Some(at), line).ok());
-    instants.take(NEWEST_COMMON).collect()
+    instants.take(COMMON_MAX).collect()
 }
 
-/// So many of them are named.
+/// So many are looked for.
+const COMMON_MAX: usize = 256;
+/// So many of them are named, and as many of those that a person has named.
 const NEWEST_COMMON: usize = 3;
+
+/// Which of the moments, the newest first, are named: the newest, and those to which a person has given a name.
+fn named_first<'a>(members: &[Member], common: &'a [Instant]) -> Vec<&'a Instant> {
+    let is_of_person = |instant: &&Instant| {
+        let of_first = members.first().zip(instant.names.first());
+        of_first.is_some_and(|(first, name)| {
+            first
+                .snapshots
+                .iter()
+                .any(|s| s.name == *name && s.made_by == MadeBy::Person && s.taken_by.is_none())
+        })
+    };
+    let (newest, rest) = common.split_at(common.len().min(NEWEST_COMMON));
+    newest.iter().chain(rest.iter().filter(is_of_person).take(NEWEST_COMMON)).collect()
+}
+
+/// Where what one went on from was set aside of it by itself, so was what the others would go on from, under other names: what to type for
+/// each; none if it was not.
+fn by_themselves(members: &[Member], decided: Timestamp) -> Option<String> {
+    let is_rescue = |s: &Snapshot| s.created_at == decided && s.name.starts_with("rescue-");
+    let is_it = |m: &&Member| m.is_broken_off() && m.snapshots.iter().any(|s| is_rescue(s));
+    members.iter().find(is_it)?;
+    let lines: Vec<String> = members
+        .iter()
+        .filter(|m| !m.is_broken_off())
+        .map(|m| {
+            Some(format!("farside mirror break {} --at {}", m.mirror.name, m.mirror.set_aside.as_ref()?.name))
+        })
+        .collect::<Option<_>>()?;
+    Some(format!("to go on from what was set aside of each by itself: {}. Or ", lines.join("; ")))
+}
 
 #[cfg(test)]
 pub(super) mod tests {

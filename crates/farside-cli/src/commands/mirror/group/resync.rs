@@ -287,13 +287,17 @@ fn of_former_source(group: &str, all: &[Mirror]) -> Option<ErrorBody> {
     let lines: Vec<String> =
         taken.iter().map(|m| format!("farside mirror resync {} --from {}", m.name, m.destination)).collect();
     let site = first.destination.split_once(':').map_or("the other site", |(site, _)| site);
+    let which = match taken.len() {
+        1 => format!("if it is of group {group} there, to have it follow {site}: "),
+        _ => format!("of these only those that are of group {group} there, to have them follow {site}: "),
+    };
     let message = format!(
         "no mirror here is in a group {group} yet. These volumes here were taken over by another site, where farside mirror status shows \
          their groups: {}",
         taken.iter().map(|m| m.name.as_str()).collect::<Vec<_>>().join(", ")
     );
     Some(ErrorBody::new(ErrorCode::NotFound, message).hint(format!(
-        "to have those of the group follow {site}: {}; then farside mirror set POOL/VOL --group {group} for each",
+        "{which}{}; then farside mirror set POOL/VOL --group {group} for each that is",
         lines.join("; ")
     )))
 }

@@ -45,6 +45,9 @@ pub(crate) async fn swap(
     if let Some(error) = under_way::refused(group, members) {
         return Err(error);
     }
+    if let Some(split) = of_group.split.as_ref().filter(|split| split.is_parted()) {
+        return Err(ErrorBody::new(ErrorCode::Refused, format!("{}. No role was changed", split.said())));
+    }
     let fetched = under_way::elsewhere(context, group, &of_group, destructive.plan).await?;
     let forgotten = forgotten::of(context, group, members).await;
     if let Some(error) = forgotten::refused(group, &forgotten) {
