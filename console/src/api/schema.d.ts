@@ -3286,6 +3286,11 @@ export interface components {
         Mirror: {
             /** @description Name of the snapshot the next update starts from. */
             base_snapshot?: string | null;
+            /**
+             * Format: date-time
+             * @description At a destination: since when hosts may write to it; absent if it follows, or where that is not known.
+             */
+            broken_off_at?: string | null;
             /** @description At a destination: a change of roles has begun and is not over, as far as this site knows. The site of the source knows late. */
             changes_roles?: boolean;
             /** @description Its content root. */
@@ -3360,6 +3365,7 @@ export interface components {
             schedule?: string | null;
             /** @description It had one, perhaps, and that was lost with the state database: the mirror was found in its pool. */
             schedule_lost?: boolean;
+            set_aside?: components["schemas"]["SetAside"] | null;
             /** @description At a destination: a resync is pending and has brought nothing yet, so the volume shows its own state. In the answer to a break: it did. */
             shows_own_state?: boolean;
             /**
@@ -3663,6 +3669,11 @@ export interface components {
         Outcome_Mirror: components["schemas"]["Plan"] | {
             /** @description Name of the snapshot the next update starts from. */
             base_snapshot?: string | null;
+            /**
+             * Format: date-time
+             * @description At a destination: since when hosts may write to it; absent if it follows, or where that is not known.
+             */
+            broken_off_at?: string | null;
             /** @description At a destination: a change of roles has begun and is not over, as far as this site knows. The site of the source knows late. */
             changes_roles?: boolean;
             /** @description Its content root. */
@@ -3737,6 +3748,7 @@ export interface components {
             schedule?: string | null;
             /** @description It had one, perhaps, and that was lost with the state database: the mirror was found in its pool. */
             schedule_lost?: boolean;
+            set_aside?: components["schemas"]["SetAside"] | null;
             /** @description At a destination: a resync is pending and has brought nothing yet, so the volume shows its own state. In the answer to a break: it did. */
             shows_own_state?: boolean;
             /**
@@ -4981,6 +4993,16 @@ export interface components {
              */
             password?: string | null;
             role?: components["schemas"]["AccessRole"] | null;
+        };
+        /** @description A side branch of a replica. */
+        SetAside: {
+            /**
+             * Format: date-time
+             * @description When it was set aside.
+             */
+            at: string;
+            /** @description Its snapshot, `rescue-TIME`. */
+            name: string;
         };
         /** @description `POST /mirrors/POOL/VOL/set`: what is absent stays as it is. */
         SetMirror: {
