@@ -255,8 +255,8 @@ fn given_back(replica: &Mirror, mirrors: &[Mirror]) -> Option<String> {
             && m.state == MirrorState::BrokenOff
             && !matches!(m.source_heard, Some(SourceHeard::Released) | None)
     };
-    let of_group = mirrors.iter().filter(used).filter(|m| group_of(m) == group_of(replica));
-    of_group.filter(is_later).next().map(|_| aside.name.clone())
+    let mut of_group = mirrors.iter().filter(used).filter(|m| group_of(m) == group_of(replica));
+    of_group.any(|m| is_later(&m)).then(|| aside.name.clone())
 }
 
 /// The same mirrors for people: why a member of a split group is not well says so, too.

@@ -70,7 +70,12 @@ fn points(
     let from = || members.iter().filter_map(|member| member.went_on_from);
     // Each has shown the same for some time before its point: they fit if there is a moment in the time of all of them. But beside one
     // that is in use already as an original the point of another says little: hosts may have gone on there before that was broken off.
-    let is_in_use = members.iter().any(is_original);
+    // Unless those are back at what hosts had written to them before.
+    let is_in_use = members.iter().any(is_original)
+        && !members
+            .iter()
+            .filter(|m| !is_original(m))
+            .all(|m| m.went_on_from.is_some_and(|from| from.is_own));
     let fits = !is_in_use && from().map(|from| from.since).max()? <= from().map(|from| from.at).min()?;
     let (oldest, newest) = (from().map(|from| from.at).min()?, from().map(|from| from.at).max()?);
     (!fits && oldest < newest).then_some((oldest, newest))
@@ -173,7 +178,7 @@ mod tests {
     }
 
     fn went_on(since: u64, at: u64) -> WentOnFrom {
-        WentOnFrom { since: Instant(since * 1_000_000_000), at: Instant(at * 1_000_000_000) }
+        WentOnFrom { since: Instant(since * 1_000_000_000), at: Instant(at * 1_000_000_000), is_own: false }
     }
 
     #[test]
@@ -186,7 +191,14 @@ mod tests {
         assert!(without(&[broken(1, 80, 100), broken(2, 90, 107)], &[]).is_empty());
         assert_eq!(without(&[broken(1, 80, 100), broken(2, 101, 107)], &[]).len(), 2);
         let in_use = MirrorStatus { source_heard: Some(SourceHeard::Follows), ..broken(2, 90, 107) };
-        assert_eq!(without(&[broken(1, 100, 100), in_use], &[]).len(), 2);
+        assert_eq!(without(&[broken(1, 100, 100), in_use.clone()], &[]).len(), 2);
+        // Back at what hosts had written since the same point.
+        let back = MirrorStatus {
+            went_on_from: Some(WentOnFrom { is_own: true, ..went_on(100, 300) }),
+            ..broken(1, 100, 300)
+        };
+        assert!(without(&[back.clone(), in_use], &[]).is_empty());
+        assert_eq!(without(&[back, broken(2, 90, 99)], &[]).len(), 2);
     }
 
     #[test]

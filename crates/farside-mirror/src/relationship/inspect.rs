@@ -106,8 +106,15 @@ pub(super) fn inspect(engine: &dyn Engine, relationship: &Relationship) -> Resul
     };
     let went_on_from = went_on.map(|newest| {
         let at = snapshots[newest].created_at;
-        let since = relationship.group.as_ref().and_then(|_| since(engine, volume, &snapshots[..=newest]));
-        WentOnFrom { at, since: since.unwrap_or(at) }
+        let name = &snapshots[newest].name;
+        let is_own = rescues::is_reserved(name) && !rescues::is_of_source(name);
+        let first = snapshots[..newest].iter().rfind(|s| is_version(s) && !rescues::is_reserved(&s.name));
+        let since = match is_own {
+            // From that version they went on the first time: whatever went on from it as well fits.
+            true => first.map(|version| version.created_at),
+            false => relationship.group.as_ref().and_then(|_| since(engine, volume, &snapshots[..=newest])),
+        };
+        WentOnFrom { at, since: since.unwrap_or(at), is_own }
     });
     // One that is on the main line was brought, as any named snapshot of the source; unless there is no other place, or it is
     // what the source left behind here: what comes next lies upon that.

@@ -49,6 +49,8 @@ pub struct WentOnFrom {
     pub at: Timestamp,
     /// Since when it had been so, as far as snapshots tell; of a volume in no group the same.
     pub since: Timestamp,
+    /// It is what hosts here had written, and that had been set aside: they go on with what they had.
+    pub is_own: bool,
 }
 
 /// What keeps a mirror from being updated until a person does something about it, and in whose words.

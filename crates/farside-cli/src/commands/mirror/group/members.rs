@@ -605,7 +605,7 @@ fn named_first<'a>(members: &[Member], common: &'a [Instant]) -> Vec<&'a Instant
 /// each; none if it was not.
 fn by_themselves(members: &[Member], decided: Timestamp) -> Option<String> {
     let is_rescue = |s: &Snapshot| s.created_at == decided && s.name.starts_with("rescue-");
-    let is_it = |m: &&Member| m.is_broken_off() && m.snapshots.iter().any(|s| is_rescue(s));
+    let is_it = |m: &&Member| m.is_broken_off() && m.snapshots.iter().any(&is_rescue);
     members.iter().find(is_it)?;
     let lines: Vec<String> = members
         .iter()
