@@ -119,7 +119,11 @@ pub enum Volume {
         destructive: Destructive,
     },
     /// Rename a volume within its pool
-    #[command(after_help = "Example:\n  farside volume rename p/db p/db-old")]
+    #[command(
+        after_help = "A volume that a mirror knows by its name, here or at the other site, is refused: end that mirror first, \
+                            rename at both sites, then farside mirror resync POOL/NEW --from PEER:POOL/NEW --whole.\n\nExample:\n  \
+                            farside volume rename p/db p/db-old"
+    )]
     Rename {
         /// POOL/VOL
         name: VolumeName,

@@ -373,8 +373,8 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
             end(&context, request, destructive, |m| {
                 format!(
                     "the mirror of {0} has ended; the volume stays. To have it follow again, once the sites are paired and {0} may follow: farside \
-                     mirror resync {0} --from {1} --whole, which compares everything and brings what differs; without --whole where both hold a \
-                     named snapshot\n",
+                     mirror resync {0} --from {1} --whole, which brings what was written since the newest snapshot that both hold, and where there is \
+                     none compares everything\n",
                     m.name, m.source
                 )
             })

@@ -647,8 +647,8 @@ fn refuse_data(
     let refused = || {
         MirrorError::State(format!(
             "{volume} exists and holds data or snapshots, which a mirror would hide. Nothing was changed. If it was the replica of \
-             that volume: farside mirror resync {volume} --from PEER:POOL/VOL --whole, which brings only what differs. Else use another volume \
-             name, or delete {volume} first"
+             that volume: farside mirror resync {volume} --from PEER:POOL/VOL --whole, which brings what was written since the newest snapshot that \
+             both hold, and where there is none compares everything. Else use another volume name, or delete {volume} first"
         ))
     };
     if !engine.snapshots(volume)?.is_empty() {
