@@ -832,8 +832,12 @@ fn untold_for_good(status: &MirrorStatus, peer: Option<&PeerStatus>) -> Option<S
 
 /// When hosts could write to it; none if they cannot.
 fn broken_off_at(status: &MirrorStatus) -> Option<api::Timestamp> {
-    let went_on = status.went_on_from?;
-    Some(convert::time(status.relationship.broken_off_at.map_or(went_on.at, |at| at.max(went_on.at))))
+    if status.state != farside_mirror::State::BrokenOff {
+        return None;
+    }
+    // The point may have rotated away since, and the moment have been lost with the database.
+    let went_on = status.went_on_from.map(|from| from.at);
+    status.relationship.broken_off_at.into_iter().chain(went_on).max().map(convert::time)
 }
 
 /// The side branch of this name, which has in it when it was set aside.
