@@ -208,7 +208,7 @@ fn a_group_that_was_resynced_in_both_directions_is_told_and_taken_back() {
     b.ok("mirror break --group shop --yes");
     write(b, "q", 7);
     write(a, "p", 8);
-    // Each site's administrator takes one of them.
+    // Each site's administrator takes one of them. What is set aside within a second of a break counts as of it.
     std::thread::sleep(std::time::Duration::from_millis(1500));
     eventually("the source has heard", || status(a, "p/data")["overtaken"].is_object());
     a.ok("mirror resync p/data --from b:q/data --yes");

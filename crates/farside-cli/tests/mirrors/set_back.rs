@@ -140,7 +140,8 @@ fn a_pool_that_is_forgotten_fails_the_check_and_is_no_second_original() {
     );
     pair.b.ok("mirror break q/v --yes");
     eventually("the break is heard", || status(&pair.a, "p/v")["overtaken"].is_object());
-    std::thread::sleep(std::time::Duration::from_secs(3));
+    // It would be raised after 10 s.
+    std::thread::sleep(std::time::Duration::from_secs(13));
     assert!(alarm(&pair.a, "two-originals").is_none(), "{:?}", alarm(&pair.a, "two-originals"));
     let said = pair.a.fails(1, "mirror check");
     assert!(said.contains("there is no pool p here any more") && !said.contains("hosts may write"), "{said}");
