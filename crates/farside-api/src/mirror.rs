@@ -228,6 +228,9 @@ pub struct Mirror {
     /// At a destination: since when hosts may write to it; absent if it follows, or where that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub broken_off_at: Option<Timestamp>,
+    /// At a destination that follows by a resync: when hosts could write to it before; absent if they could not, or if nobody knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub was_in_use: Option<WasInUse>,
     /// At a destination: what was set aside here last of what hosts wrote; absent if nothing was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub set_aside: Option<SetAside>,
@@ -261,6 +264,16 @@ pub struct Mirror {
     /// In the answer to *abort* or *break*: what had not begun, and does not any more. Nothing was changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub given_up: Option<String>,
+}
+
+/// When hosts could write to a volume that follows again.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct WasInUse {
+    /// From this moment on.
+    pub from: Timestamp,
+    /// Until a resync began.
+    pub until: Timestamp,
 }
 
 /// A side branch of a replica.

@@ -1,9 +1,11 @@
 //! Groups of which one part is used here and the other at another site, as far as mirrors tell.
 
-use crate::{Mirror, MirrorState, Role, SourceHeard};
+use crate::{Mirror, MirrorState, Role, SourceHeard, Timestamp};
 
 /// What a command sets aside of a member when it takes over all has a name of about the moment in which it does.
 const OF_ONE_COMMAND_SECONDS: f64 = 1.0;
+/// One command that takes over a group does so one by one: the last no later after the first than this.
+const TAKEN_OVER_WITHIN_SECONDS: f64 = 30.0;
 
 /// A group of which a part has changed roles, or was taken over: hosts write to one part here, and to the other at another site.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -29,6 +31,8 @@ pub struct Original {
     pub follower: String,
     /// That fetches an update at this moment, for whatever reason.
     pub is_fetched: bool,
+    /// Since when hosts may write to it, as far as that is known.
+    pub since: Option<Timestamp>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -36,8 +40,17 @@ struct Replica {
     name: String,
     source: String,
     changes_roles: bool,
-    /// It was in use here, too, and was given back by itself since another went on: the side branch that hosts' writes are in.
-    given_back: Option<String>,
+    /// It was in use here, too, and was given back by itself since another went on.
+    given_back: Option<GivenBack>,
+}
+
+/// Where what hosts had of a volume is, which was given back.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum GivenBack {
+    /// The side branch that their writes are in.
+    As(String),
+    /// They wrote nothing, or nothing that is known: as it was when the rest went on, at this moment.
+    AsOf(Timestamp),
 }
 
 impl Split {
@@ -74,8 +87,13 @@ impl Split {
         let back: Vec<String> = self
             .replicas
             .iter()
-            .filter_map(|one| {
-                Some(format!("farside mirror break {} --at {}", one.name, one.given_back.as_ref()?))
+            .filter_map(|Replica { name, given_back, .. }| {
+                Some(match given_back.as_ref()? {
+                    GivenBack::As(rescue) => format!("farside mirror break {name} --at {rescue}"),
+                    GivenBack::AsOf(at) => format!(
+                        "farside mirror break {name} --at SNAP, its newest from before {at:.0} (farside snapshot list {name} has the name)"
+                    ),
+                })
             })
             .collect();
         let source = self.replicas.iter().find(|one| one.given_back.is_some()).map(|one| one.source.as_str());
@@ -84,11 +102,12 @@ impl Split {
         let there: Vec<String> = self
             .originals
             .iter()
-            .filter_map(|one| one.follower.split_once(':'))
-            .map(|(_, volume)| {
+            .filter_map(|one| Some((one.follower.split_once(':')?.1, one.since)))
+            .map(|(volume, since)| {
+                let before = since.map_or_else(String::new, |since| format!(" from before {since:.0}"));
                 format!(
-                    "farside mirror break {volume} --at rescue-TIME at {site} (farside snapshot list {volume} there has the name), if \
-                     something was set aside of it there"
+                    "farside mirror break {volume} --at SNAP at {site}, its newest rescue-TIME, or if there is none its newest{before} (farside \
+                     snapshot list {volume} there has the name)"
                 )
             })
             .collect();
@@ -115,8 +134,11 @@ impl Split {
             match (changes_roles, given_back) {
                 (true, _) => format!("{name} changes roles with {source} at this moment"),
                 (false, None) => format!("{name} is the replica of {source}"),
-                (false, Some(rescue)) => format!(
+                (false, Some(GivenBack::As(rescue))) => format!(
                     "{name} was given back by itself, and is the replica of {source} (what hosts wrote to it here is {name}@{rescue})"
+                ),
+                (false, Some(GivenBack::AsOf(_))) => format!(
+                    "{name} was given back by itself, and is the replica of {source} (nothing was set aside of it here)"
                 ),
             }
         });
@@ -219,7 +241,8 @@ pub fn splits(mirrors: &[Mirror]) -> Vec<Split> {
             MirrorState::BrokenOff => match mirror.source_heard {
                 Some(SourceHeard::Follows) => {
                     let (follower, is_fetched) = (mirror.source.clone(), is_fetched(mirror));
-                    found[at].originals.push(Original { name, follower, is_fetched });
+                    let since = mirror.broken_off_at;
+                    found[at].originals.push(Original { name, follower, is_fetched, since });
                 }
                 // The other site has decided; it may well be a volume that nobody wants any more.
                 Some(SourceHeard::Released) | None => {}
@@ -243,20 +266,29 @@ pub fn splits(mirrors: &[Mirror]) -> Vec<Split> {
 
 /// What was set aside of a replica since another of its group went on here, and of that not: it has been in use like that, and was given
 /// back by itself. What one command sets aside of several has one name.
-fn given_back(replica: &Mirror, mirrors: &[Mirror]) -> Option<String> {
-    let aside = replica.set_aside.as_ref()?;
-    let is_later = |used: &&Mirror| {
-        used.broken_off_at
-            .is_some_and(|at| aside.at.duration_since(at).as_secs_f64() > OF_ONE_COMMAND_SECONDS)
-            && used.set_aside.as_ref().is_none_or(|of_used| of_used.name != aside.name)
+fn given_back(replica: &Mirror, mirrors: &[Mirror]) -> Option<GivenBack> {
+    let is_later =
+        |at: Timestamp, than: Timestamp| at.duration_since(than).as_secs_f64() > OF_ONE_COMMAND_SECONDS;
+    let of = |used: &Mirror| {
+        let went_on = used.broken_off_at?;
+        let of_one_command = |name: &str| used.set_aside.as_ref().is_some_and(|of_used| of_used.name == name);
+        let aside = replica.set_aside.as_ref().filter(|aside| is_later(aside.at, went_on));
+        match aside.filter(|aside| !of_one_command(&aside.name)) {
+            Some(aside) => Some(GivenBack::As(aside.name.clone())),
+            None => {
+                let in_use = replica.was_in_use.as_ref()?;
+                // Taken over by one command with the other, or before; one that was broken off later had followed until then.
+                let with_it = in_use.from.duration_since(went_on).as_secs_f64() < TAKEN_OVER_WITHIN_SECONDS;
+                (with_it && is_later(in_use.until, went_on)).then_some(GivenBack::AsOf(went_on))
+            }
+        }
     };
     let used = |m: &&Mirror| {
         m.role == Role::Destination
             && m.state == MirrorState::BrokenOff
             && !matches!(m.source_heard, Some(SourceHeard::Released) | None)
     };
-    let mut of_group = mirrors.iter().filter(used).filter(|m| group_of(m) == group_of(replica));
-    of_group.any(|m| is_later(&m)).then(|| aside.name.clone())
+    mirrors.iter().filter(used).filter(|m| group_of(m) == group_of(replica)).find_map(of)
 }
 
 /// The same mirrors for people: why a member of a split group is not well says so, too.
@@ -283,7 +315,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::SetAside;
+    use crate::{SetAside, WasInUse};
 
     fn member(name: &str, state: &str) -> Mirror {
         let document = json!({
@@ -379,14 +411,29 @@ mod tests {
             "group shop is split: q/a is the original here, q/b was given back by itself, and is the replica of a:p/v (what hosts wrote to it \
              here is q/b@rescue-2026-11-26T12:00:40Z); these are of two histories, and no change of roles makes them fit. If what was written \
              here counts: farside mirror break q/b --at rescue-2026-11-26T12:00:40Z here. If what was written at a counts: farside mirror \
-             break p/v --at rescue-TIME at a (farside snapshot list p/v there has the name), if something was set aside of it there, then \
-             farside mirror resync q/a here"
+             break p/v --at SNAP at a, its newest rescue-TIME, or if there is none its newest from before 2026-11-26T12:00:10Z (farside \
+             snapshot list p/v there has the name), then farside mirror resync q/a here"
         );
         let of_person = said(used(SourceHeard::Noted), given(40));
         assert!(
             of_person.ends_with("If what was written at a counts: farside mirror resync q/a here"),
             "{of_person}"
         );
+        // Hosts wrote nothing to it here, but it was given back all the same.
+        let in_use = |from, until| Some(WasInUse { from: at(from), until: at(until) });
+        let unwritten = Mirror { was_in_use: in_use(11, 40), ..member("q/b", "mirrored") };
+        let unwritten_said = said(used(SourceHeard::Follows), unwritten.clone());
+        assert!(
+            unwritten_said
+                .contains("farside mirror break q/b --at SNAP, its newest from before 2026-11-26T12:00:10Z"),
+            "{unwritten_said}"
+        );
+        // Given back before the other went on; broken off, and given back, long after it.
+        for (from, until) in [(5, 9), (45, 50)] {
+            let other = Mirror { was_in_use: in_use(from, until), ..unwritten.clone() };
+            let said = said(used(SourceHeard::Follows), other);
+            assert!(said.contains("farside mirror swap --group shop here"), "{said}");
+        }
         // Set aside before, or with the other: roles may change.
         for (a, b) in [
             (used(SourceHeard::Follows), given(9)),

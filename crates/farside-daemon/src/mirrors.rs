@@ -5,6 +5,7 @@
 //! says of a replica counts: a relationship that the state database does not know (any more) is taken over from there.
 
 pub(crate) mod destinations;
+mod histories;
 mod kept;
 mod one_moment;
 mod own_paths;
@@ -15,7 +16,7 @@ mod set_back;
 mod unfinished_swap;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use farside_api::{self as api, ErrorBody, ErrorCode, MirrorState, MirrorStopped, Role};
@@ -90,12 +91,18 @@ impl std::fmt::Debug for Mirrors {
 }
 
 impl Mirrors {
-    pub(crate) fn new(parts: MirrorParts) -> Mirrors {
+    pub(crate) fn new(parts: MirrorParts) -> Arc<Mirrors> {
+        Arc::new_cyclic(|mirrors| Mirrors::of(parts, mirrors))
+    }
+
+    /// `mirrors`: the same, once they are made.
+    fn of(parts: MirrorParts, mirrors: &Weak<Mirrors>) -> Mirrors {
         let destinations: Arc<Mutex<BTreeMap<String, Arc<Destination>>>> = Arc::default();
         let reversals: Arc<dyn Reversal> = Arc::new(Reversals {
             destinations: Arc::clone(&destinations),
             exports: Arc::clone(&parts.exports),
             node: parts.node.clone(),
+            mirrors: Weak::clone(mirrors),
         });
         parts.source.set_reversal(Arc::downgrade(&reversals));
         Mirrors {
@@ -546,6 +553,7 @@ impl Mirrors {
                 .filter(|_| status.state != farside_mirror::State::BrokenOff)
                 .map(|o| api::SourceOvertaken { by: o.by.clone(), since: convert::time(o.at) }),
             broken_off_at: broken_off_at(status),
+            was_in_use: was_in_use(status),
             set_aside: status.newest_rescue.as_deref().and_then(set_aside),
             owner: self.parts.daemon.clone(),
             ..self.undriven(&status.relationship)
@@ -606,6 +614,7 @@ impl Mirrors {
             source_heard: None,
             source_heard_at: None,
             broken_off_at: None,
+            was_in_use: None,
             set_aside: None,
             source_overtaken: None,
             kept_as: None,
@@ -838,6 +847,14 @@ fn broken_off_at(status: &MirrorStatus) -> Option<api::Timestamp> {
     // The point may have rotated away since, and the moment have been lost with the database.
     let went_on = status.went_on_from.map(|from| from.at);
     status.relationship.broken_off_at.into_iter().chain(went_on).max().map(convert::time)
+}
+
+/// When hosts could write to it, if it follows by a resync since.
+fn was_in_use(status: &MirrorStatus) -> Option<api::WasInUse> {
+    let past = &status.relationship.past;
+    let (from, until) = past.was_broken_off_at.zip(past.resynced_at)?;
+    let follows = status.state != farside_mirror::State::BrokenOff;
+    follows.then(|| api::WasInUse { from: convert::time(from), until: convert::time(until) })
 }
 
 /// The side branch of this name, which has in it when it was set aside.

@@ -416,7 +416,7 @@ pub(crate) async fn start(
         None => Trust::Site { directory: data_dir.path().to_owned() },
     };
     let hosts = Arc::new(Hosts::load(trust, &state, Arc::clone(&exports), Arc::clone(&clock)).await?);
-    let mirrors = Arc::new(Mirrors::new(MirrorParts {
+    let mirrors = Mirrors::new(MirrorParts {
         exports: Arc::clone(&exports),
         pools: Arc::clone(&pools),
         engine,
@@ -430,7 +430,7 @@ pub(crate) async fn start(
         limits: ReplicaLimits { takes_up: true, ..config.replicas },
         clock: Arc::clone(&clock),
         randomness,
-    }));
+    });
     mirrors.load_transfer_size().await?;
     // Before hosts are served: a fence must survive a restart without a gap. Pools that come late find theirs: of a volume that
     // nobody can look at its name counts.

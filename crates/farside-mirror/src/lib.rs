@@ -29,6 +29,7 @@ pub mod links;
 pub mod log;
 pub mod objective;
 pub mod options;
+pub mod past;
 pub mod queue;
 pub mod relationship;
 pub mod replica_limits;
@@ -50,6 +51,7 @@ pub use error::MirrorError;
 pub use links::Links;
 pub use log::{LogEntry, LogEvent, RequestedBy};
 pub use options::MirrorOptions;
+pub use past::Past;
 pub use queue::{QueueStatus, TransferQueue};
 pub use relationship::{
     Asked, Comparing, Mirror, MirrorStatus, NOT_RESYNCED, Published, ResyncRequest, SourceHeard, Stopped,

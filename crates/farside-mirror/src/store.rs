@@ -20,6 +20,7 @@ use crate::directions::GoneOn;
 use crate::error::MirrorError;
 use crate::log::LogEntry;
 use crate::options::MirrorOptions;
+use crate::past::Past;
 use crate::retention::{KeptPoint, Retention};
 use crate::schedule::Schedule;
 
@@ -57,6 +58,8 @@ pub struct Relationship {
     pub role_change: u64,
     /// Where the source's volume stands among the sites, as it said last.
     pub upstream: Upstream,
+    /// What it remembers of its earlier directions.
+    pub past: Past,
     /// The source has answered what it was told of the newest break.
     pub told: bool,
     /// Of one that is broken off: its source followed it, and has ended that mirror since.
@@ -130,6 +133,7 @@ impl Relationship {
             swap: None,
             role_change: 1,
             upstream: Upstream::default(),
+            past: Past::default(),
             told: false,
             ended_there: false,
         }

@@ -30,6 +30,7 @@ fn mirror_status() {
             changes_roles: false,
             sleeping: false,
             group_split: None,
+            was_in_use: None,
             throttle: Some(4_000_000),
             link: Some(MirrorLink {
                 throttle: "4MB/s".into(),

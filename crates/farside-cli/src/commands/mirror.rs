@@ -634,6 +634,7 @@ async fn replica(context: &Context, volume: &VolumeName) -> Option<Mirror> {
 /// failover: what the other side had of both is not here.
 async fn advise(context: &Context, volume: &VolumeName) {
     let Some(follower) = replica(context, volume).await else { return };
+    print(&outcomes::group_in_use(&follower, &group::in_use_beside(context, &follower).await));
     print(&advice_after_resync(&follower));
     // What was recorded for the way back ended with the mirror that was here before, and would be missed on the day of the failback.
     let Some((peer, _)) = follower.source.split_once(':') else { return };

@@ -231,6 +231,86 @@ fn a_group_that_was_resynced_in_both_directions_is_told_and_taken_back() {
     eventually("both follow", || stamps(a, "p") == [7, 7]);
 }
 
+fn write_to(site: &Site, volume: &str, stamp: u8) {
+    let mut host = site.nbd(volume);
+    host.write(0, &[stamp; 4096]).and_then(|()| host.flush()).unwrap();
+    drop(host);
+    eventually("the host is gone", || writers(site, volume) == 0);
+}
+
+/// The same where hosts had not written to what was given back: nothing was set aside of it here, and at the other site no group is known.
+#[test]
+fn no_change_of_roles_mixes_two_histories_of_a_group_at_either_site() {
+    let pair = Pair::start();
+    grouped(&pair, " --every 1s --keep last=4");
+    let (a, b) = (&pair.a, &pair.b);
+    for volume in VOLUMES {
+        b.ok(&format!("peer allow a q/{volume} --reverse"));
+    }
+    eventually("they follow", || stamps(b, "q") == [1, 1]);
+    b.ok("mirror update --group shop");
+    b.ok("mirror break --group shop --yes");
+    write_to(b, "q/data", 7);
+    write_to(a, "p/log", 8);
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    eventually("the source has heard", || status(a, "p/data")["overtaken"].is_object());
+    a.ok("mirror resync p/data --from b:q/data --yes");
+    let plan = b.ok("mirror resync q/log --plan");
+    assert!(plan.contains("q/log is in group shop, of which q/data stays in use here"), "{plan}");
+    let said = b.ok("mirror resync q/log --yes");
+    assert!(said.contains("q/data is in use here, and q/log of the same group (shop) follows"), "{said}");
+    eventually("it follows", || status(b, "q/log")["state"] == "mirrored");
+    assert_eq!(status(b, "q/log")["set_aside"], Value::Null);
+    for said in
+        [b.ok("mirror status"), b.fails(1, "mirror check"), b.fails(4, "mirror swap --group shop --yes")]
+    {
+        assert!(said.contains("these are of two histories"), "{said}");
+        assert!(said.contains("farside mirror break q/log --at SNAP, its newest from before"), "{said}");
+    }
+    // Only this site knows that the two are of one group.
+    for (site, command) in [(b, "mirror swap q/log"), (a, "mirror swap p/data")] {
+        assert!(site.ok(&format!("{command} --plan")).contains("these are of two histories"));
+        let said = site.fails(4, &format!("{command} --yes"));
+        assert!(said.contains("these are of two histories") && said.contains("--group none"), "{said}");
+    }
+    assert!(!b.ok("mirror break q/log --plan").contains("mirror swap"));
+    // What was written here counts, as it says.
+    let since = replica(b, "q/data")["broken_off_at"].as_str().unwrap_or_default().to_owned();
+    let snapshots = b.json("snapshot list q/log");
+    let older =
+        snapshots.as_array().unwrap().iter().filter(|s| s["created_at"].as_str().unwrap() < &since[..]);
+    let newest = older.max_by_key(|s| s["created_at"].as_str()).expect("a point that retention has kept");
+    b.ok(&format!("mirror break q/log --at {} --yes", newest["name"].as_str().unwrap()));
+    assert_eq!(stamps(b, "q"), [7, 1]);
+    let said = b.ok("mirror status");
+    assert!(!said.contains("two histories") && !said.contains("different points"), "{said}");
+}
+
+/// What was set aside of one volume fits to the other for as long as both are there, whatever has rotated away meanwhile.
+#[test]
+fn a_side_branch_knows_what_it_went_on_from_when_that_point_is_gone() {
+    let pair = Pair::start();
+    grouped(&pair, " --every 1s --keep last=2");
+    let (a, b) = (&pair.a, &pair.b);
+    eventually("they follow", || stamps(b, "q") == [1, 1]);
+    b.ok("mirror update --group shop");
+    b.ok("mirror break --group shop --yes");
+    write(b, "q", 7);
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    b.ok("mirror resync q/log --yes");
+    let rescue = status(b, "q/log")["set_aside"]["name"].as_str().unwrap().to_owned();
+    b.ok("mirror set q/log --group none");
+    for stamp in 20..26 {
+        write_to(a, "p/log", stamp);
+        b.ok("mirror update q/log");
+    }
+    b.ok("mirror set q/log --group shop");
+    b.ok(&format!("mirror break q/log --at {rescue} --yes"));
+    assert_eq!(stamps(b, "q"), [7, 7]);
+    let said = b.ok("mirror status");
+    assert!(!said.contains("different points") && !said.contains("may not fit"), "{said}");
+}
+
 #[test]
 fn what_is_to_be_resynced_is_no_replica_yet_and_is_given_back_as_it_was() {
     let mut random = StdRng::seed_from_u64(seed());

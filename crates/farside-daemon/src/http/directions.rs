@@ -102,6 +102,7 @@ async fn break_off(
         let answering = peer.as_ref().filter(|peer| peer.state.connected && peer.trouble.is_none());
         // Where neither is an original no role can change.
         let answering = answering.filter(|_| !matches!(status.stopped, Some(Stopped::NoOriginal(_))));
+        let answering = answering.filter(|_| site.mirrors.of_two_histories(&name).is_none());
         let answering = answering.map(|peer| peer.record.name.clone());
         let peer = peer.filter(|peer| !peer.state.connected || peer.trouble.is_some());
         let heard = peer.as_ref().zip(before.lag_seconds).and_then(|(peer, lag_seconds)| {
@@ -216,6 +217,24 @@ fn others_follow(site: &Site, of: &Relationship) -> bool {
             && other.id != of.id
             && status.state != farside_mirror::State::BrokenOff
     })
+}
+
+/// The group that a volume is in, and what else of it hosts may write to here.
+fn in_use_beside(site: &Site, volume: &VolumeName) -> (Option<String>, Vec<String>) {
+    let statuses = site.mirrors.statuses();
+    let Some(of) = statuses.iter().find(|status| status.relationship.destination == *volume) else {
+        return (None, Vec::new());
+    };
+    let of = &of.relationship;
+    let is_used = |status: &&MirrorStatus| {
+        let other = &status.relationship;
+        (&other.group, other.peer, &other.destination.pool) == (&of.group, of.peer, &of.destination.pool)
+            && other.id != of.id
+            && status.state == farside_mirror::State::BrokenOff
+            && status.source_heard != Some(farside_mirror::SourceHeard::Released)
+    };
+    let used = statuses.iter().filter(|_| of.group.is_some()).filter(is_used);
+    (of.group.clone(), used.map(|status| status.relationship.destination.to_string()).collect())
 }
 
 /// Whether retention lets go one day what a replica shows, so that a break makes a side branch of it. What cannot be asked is not waited for by who takes over.
@@ -481,6 +500,7 @@ async fn plan_resync(
     let is_in_line = |by: &String| follows.is_some_and(|follows| by.ends_with(&format!(":{follows}")));
     let taken_over_by: Vec<String> =
         if taken_over_by.iter().any(is_in_line) { Vec::new() } else { taken_over_by };
+    let (group, in_use) = in_use_beside(site, volume);
     let plan = plans::resync(&ResyncFacts {
         taken_over_by: &taken_over_by,
         follows: follows.map(ToString::to_string).as_deref(),
@@ -490,6 +510,11 @@ async fn plan_resync(
         from: &from.name,
         base: base.map(|base| base.name.as_str()),
         compares,
+        is_left: found.as_ref().is_some_and(|found| found.is_left),
+        in_use: group
+            .as_deref()
+            .filter(|_| !in_use.is_empty() && !with_group)
+            .map(|group| (group, &in_use[..])),
         incoming_bytes: incoming.map(|incoming| incoming.data_bytes + incoming.hole_bytes),
         emptied_bytes: incoming.map_or(0, |incoming| incoming.hole_bytes),
         held_by: found.as_ref().and_then(|found| found.held_by.as_deref()),
@@ -540,6 +565,14 @@ async fn swap(
         )),
         _ => site.mirrors.need_peer(&mirror.status().relationship).err().map(|error| error.message),
     };
+    let refused = refused.or_else(|| {
+        site.mirrors.of_two_histories(&volume).map(|said| {
+            format!(
+                "{said}. No role changed. To change the role of {volume} all the same: farside mirror set {volume} --group none, then this \
+                 again"
+            )
+        })
+    });
     // Before all else: what it has done so far is no reason to refuse it.
     let running = site.operations.running_swap(&volume).map(|error| error.message);
     let refused = running.or(refused);

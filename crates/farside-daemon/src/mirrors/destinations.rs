@@ -701,6 +701,7 @@ fn source(held: api::MirrorDestination) -> api::Mirror {
         source_heard: None,
         source_heard_at: None,
         broken_off_at: None,
+        was_in_use: None,
         set_aside: None,
         source_overtaken: None,
         kept_as: None,

@@ -1,7 +1,7 @@
 //! Role changes that peers ask for, and the rights they need.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
 use farside_engine::VolumeName;
@@ -10,6 +10,7 @@ use farside_peer::{Node, PeerId};
 use parking_lot::Mutex;
 use uuid::Uuid;
 
+use super::Mirrors;
 use crate::exports::Exports;
 use crate::peers::Rights;
 use crate::plans;
@@ -20,6 +21,8 @@ pub(super) struct Reversals {
     pub(super) destinations: Arc<Mutex<BTreeMap<String, Arc<Destination>>>>,
     pub(super) exports: Arc<Exports>,
     pub(super) node: Node,
+    /// All mirrors of the site, once they are made.
+    pub(super) mirrors: Weak<Mirrors>,
 }
 
 impl Reversals {
@@ -33,6 +36,17 @@ impl Reversals {
             ))
         })
     }
+
+    /// What one volume of a group alone must not do, where the group is of two histories: only this site may know that it is one.
+    fn check_one_history(&self, volume: &VolumeName) -> Result<(), MirrorError> {
+        let said = self.mirrors.upgrade().and_then(|mirrors| mirrors.of_two_histories(volume));
+        said.map_or(Ok(()), |said| {
+            Err(MirrorError::State(format!(
+                "the source says, and \"here\" is the source in this: {said}. No role changed. To change the role of {volume} all the same, at \
+                 the source: farside mirror set {volume} --group none, then this again"
+            )))
+        })
+    }
 }
 
 #[async_trait]
@@ -43,6 +57,7 @@ impl Reversal for Reversals {
         if let Some(reason) = plans::busy(volume, &self.exports.writers(volume)) {
             return Err(MirrorError::State(format!("at the source, {reason}. No role changed")));
         }
+        self.check_one_history(volume)?;
         self.exports.drop_fenced_readers(volume).await;
         destination.prepare(offer).await
     }
@@ -53,6 +68,7 @@ impl Reversal for Reversals {
         if let Some(reason) = plans::busy(volume, &self.exports.writers(volume)) {
             return Err(MirrorError::State(format!("at the source, {reason}. No role changed")));
         }
+        self.check_one_history(volume)?;
         destination.look(offer).await
     }
 

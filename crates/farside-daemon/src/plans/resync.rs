@@ -48,6 +48,10 @@ pub(crate) struct ResyncFacts<'a> {
     pub(crate) taken_over_by: &'a [String],
     /// Nothing is in common, and everything is compared; `base` is what is here.
     pub(crate) compares: bool,
+    /// What the volume shows is what the source has on a side branch: nothing is written here beyond it, and it stays.
+    pub(crate) is_left: bool,
+    /// The group that the volume is in, and what of that is in use here: it would not go along.
+    pub(crate) in_use: Option<(&'a str, &'a [String])>,
     /// What that volume follows itself, if it is no original.
     pub(crate) follows: Option<&'a str>,
     /// Old side branches of the volume that go for the new one.
@@ -112,6 +116,14 @@ pub(crate) fn resync(facts: &ResyncFacts<'_>) -> Plan {
             "{from} is itself a replica, of {follows}; hosts write there only after farside mirror break at its site"
         ));
     }
+    if let Some((group, used)) = facts.in_use {
+        plan.would.push(format!(
+            "{volume} is in group {group}, of which {} {} in use here as before: volumes that hosts write to at two sites do not fit together. \
+             farside mirror resync --group {group} has all of it follow",
+            used.join(", "),
+            if used.len() == 1 { "stays" } else { "stay" },
+        ));
+    }
     if let Some(ends) = facts.ends {
         plan.would.push(format!(
             "the mirror of {volume} at {ends} is over, or stays broken off, until that side is resynced again"
@@ -124,11 +136,11 @@ pub(crate) fn resync(facts: &ResyncFacts<'_>) -> Plan {
         ));
     }
     // Where everything is compared nobody has counted yet what differs.
-    let diverged_bytes = if facts.compares { None } else { facts.diverged_bytes };
+    let diverged_bytes = if facts.compares || facts.is_left { None } else { facts.diverged_bytes };
     if diverged_bytes != Some(0) {
         let newer = match facts.held_by {
             Some(held_by) => opens(&format!("{volume}@{held_by}, a snapshot that is here already")),
-            None if facts.compares => opens(&format!(
+            None if facts.compares || facts.is_left => opens(&format!(
                 "a side branch {volume}@rescue-source-TIME (its name is printed when it is done)"
             )),
             None => rescue(volume),

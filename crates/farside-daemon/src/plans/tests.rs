@@ -347,6 +347,8 @@ fn resync_and_swap_lose_nothing() {
         replaces: None,
         taken_over_by: &[],
         compares: false,
+        is_left: false,
+        in_use: None,
         held_by: None,
         follows: None,
         lets_go: &[],
@@ -370,6 +372,12 @@ fn resync_and_swap_lose_nothing() {
     let kept = another.kept_as.unwrap();
     assert!(kept.contains("p/db@rescue-source-TIME") && another.kept_bytes.is_none(), "{kept}");
     let facts = ResyncFacts { compares: false, ..facts };
+    // A source that was taken back has what is here on a side branch.
+    let left = resync(&ResyncFacts { is_left: true, diverged_bytes: Some(0), ..facts }).kept_as.unwrap();
+    assert!(left.contains("p/db@rescue-source-TIME"), "{left}");
+    let used = ["p/log".to_owned()];
+    let of_group = resync(&ResyncFacts { in_use: Some(("shop", &used)), ..facts });
+    assert!(of_group.would[2].contains("in group shop, of which p/log stays in use here"), "{of_group:?}");
     let emptied = resync(&ResyncFacts { emptied_bytes: 2 * 4096, ..facts });
     assert!(emptied.would[2].contains("2 blocks of 4 KiB held data at s9 and are empty"), "{emptied:?}");
     // Another's volume by mistake.

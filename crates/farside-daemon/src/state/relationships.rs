@@ -4,8 +4,9 @@ use async_trait::async_trait;
 use farside_engine::{ContentRoot, VolumeName};
 use farside_link::{Priority, Rules, Window};
 use farside_mirror::{
-    Ending, EndingStore, LogEntry, MirrorError, MirrorOptions, Overtaken, Relationship, RelationshipStore,
-    Released, Retention, Schedule, SourceRelationship, SourceStore, SwapMark, retention::KeptPoint,
+    Ending, EndingStore, LogEntry, MirrorError, MirrorOptions, Overtaken, Past, Relationship,
+    RelationshipStore, Released, Retention, Schedule, SourceRelationship, SourceStore, SwapMark,
+    retention::KeptPoint,
 };
 use farside_transfer::TransferReport;
 use farside_transfer::protocol::convert::Upstream;
@@ -56,6 +57,7 @@ struct Row {
     told: bool,
     ended_there: bool,
     retention: Option<String>,
+    past: Option<Vec<u8>>,
     mirror_group: Option<String>,
 }
 from_row!(Row {
@@ -80,6 +82,7 @@ from_row!(Row {
     told,
     ended_there,
     retention,
+    past,
     mirror_group
 });
 
@@ -93,6 +96,7 @@ impl Row {
             schedule: schedule(self.schedule.as_deref(), &self.pool, &self.volume),
             retention: retention(self.retention.as_deref(), &self.pool, &self.volume),
             group: self.mirror_group,
+            past: self.past.as_deref().map(Past::from_bytes).unwrap_or_default(),
             options: MirrorOptions {
                 throttle: throttle(self.throttle.as_deref(), &self.pool, &self.volume),
                 window: self.window.map_or(Window::Auto, |bytes| Window::Bytes(bytes.unsigned_abs())),
@@ -204,7 +208,7 @@ impl State {
     pub(crate) async fn relationships(&self, pool: Option<&str>) -> Result<Vec<Relationship>, StateError> {
         let rows: Vec<Row> = query_as(
             "SELECT id, peer, source, pool, volume, schedule, quiesced, broken_off_at, resync_pending, swap, \
-             swap_with, swap_ended, role_change, throttle, \"window\", low_priority, paths, origin, told, ended_there, retention, mirror_group \
+             swap_with, swap_ended, role_change, throttle, \"window\", low_priority, paths, origin, told, ended_there, retention, mirror_group, past \
              FROM relationships WHERE $1 IS NULL OR pool = $1 ORDER BY pool, volume",
         )
         .bind(pool)
@@ -248,14 +252,14 @@ impl State {
         query(
             "INSERT INTO relationships (id, peer, source, pool, volume, schedule, quiesced, \
              broken_off_at, resync_pending, swap, swap_with, swap_ended, role_change, throttle, \"window\", low_priority, \
-             paths, origin, told, ended_there, retention, mirror_group) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22) \
+             paths, origin, told, ended_there, retention, mirror_group, past) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23) \
              ON CONFLICT (id) DO UPDATE SET peer = excluded.peer, source = excluded.source, pool = excluded.pool, volume = excluded.volume, \
              schedule = excluded.schedule, quiesced = excluded.quiesced, broken_off_at = excluded.broken_off_at, \
              resync_pending = excluded.resync_pending, swap = excluded.swap, swap_with = excluded.swap_with, \
              swap_ended = excluded.swap_ended, role_change = excluded.role_change, throttle = excluded.throttle, \
              \"window\" = excluded.\"window\", low_priority = excluded.low_priority, paths = excluded.paths, \
              origin = excluded.origin, told = excluded.told, ended_there = excluded.ended_there, retention = excluded.retention, \
-             mirror_group = excluded.mirror_group",
+             mirror_group = excluded.mirror_group, past = excluded.past",
         )
         .bind(relationship.id.as_bytes().as_slice())
         .bind(relationship.peer.0.as_slice())
@@ -282,6 +286,7 @@ impl State {
         .bind(relationship.ended_there)
         .bind((!relationship.retention.is_none()).then(|| relationship.retention.to_string()))
         .bind(&relationship.group)
+        .bind(relationship.past.to_bytes())
         .execute(&mut transaction)
         .await?;
         transaction.commit().await

@@ -20,7 +20,7 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 const READERS_MAX: u32 = 4;
 
 /// What has ever changed the tables, oldest first. Once released, a migration is never edited.
-const MIGRATIONS: [(i64, &str, &str); 25] = [
+const MIGRATIONS: [(i64, &str, &str); 26] = [
     (1, "first", include_str!("migrations/0001_first.sql")),
     (2, "directions", include_str!("migrations/0002_directions.sql")),
     (3, "fence", include_str!("migrations/0003_fence.sql")),
@@ -46,6 +46,7 @@ const MIGRATIONS: [(i64, &str, &str); 25] = [
     (23, "access", include_str!("migrations/0023_access.sql")),
     (24, "daemons", include_str!("migrations/0024_daemons.sql")),
     (25, "ended there", include_str!("migrations/0025_ended_there.sql")),
+    (26, "past", include_str!("migrations/0026_past.sql")),
 ];
 
 /// The newest schema this version knows: the number of its last migration.

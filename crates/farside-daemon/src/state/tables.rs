@@ -37,6 +37,7 @@ pub(super) const TABLES: [Table; 21] = [
         ("broken_off_at", Integer), ("resync_pending", Bool), ("swap_with", Bytes), ("schedule", Text),
         ("role_change", Integer), ("throttle", Text), ("window", Integer), ("low_priority", Bool), ("paths", Text),
         ("swap", Text), ("swap_ended", Text), ("origin", Bytes), ("told", Bool), ("ended_there", Bool), ("retention", Text), ("mirror_group", Text),
+        ("past", Bytes),
     ]),
     table("source_relationships", &[
         ("id", Bytes), ("peer", Bytes), ("source", Text), ("destination", Text), ("base", Bytes), ("since", Integer),

@@ -51,6 +51,8 @@ pub struct RoleChangePlan {
     pub lets_go: Vec<String>,
     /// The name of a person's snapshot that holds all of what hosts see now: it stays as it is called, whatever rotates.
     pub held_by: Option<String>,
+    /// The source has what hosts see now on a side branch, and shows something else (resync): here it stays beside the line, too.
+    pub is_left: bool,
     /// Why a resync is refused: what it brings does not fit.
     pub no_room: Option<String>,
     /// Points that retention lets go as soon as the volume follows again, oldest first (resync of what was broken off).
@@ -134,8 +136,9 @@ impl Destination {
         let compares = common.incoming.is_none();
         let held_by = plan.held_by.clone().filter(|_| !with_group);
         let differs = compares || plan.set_aside != ChangedBytes::default();
-        let lets_go = match with_group || (held_by.is_none() && differs) {
-            true => self.would_let_go(volume, compares && !with_group).await?,
+        let is_left = common.is_beside && !differs;
+        let lets_go = match with_group || (held_by.is_none() && (differs || is_left)) {
+            true => self.would_let_go(volume, (compares || is_left) && !with_group).await?,
             false => Vec::new(),
         };
         let follows = common.follows.into_iter().next().map(|place| place.volume);
@@ -143,6 +146,7 @@ impl Destination {
         Ok(RoleChangePlan {
             no_room,
             incoming: common.incoming,
+            is_left,
             follows,
             age_seconds: None,
             held_by,
@@ -274,6 +278,7 @@ fn plan_move(
         set_aside_seconds,
         lets_go: Vec::new(),
         held_by: held_by.map(|holder| holder.snapshot.name),
+        is_left: false,
         no_room: None,
         retention_lets_go: Vec::new(),
         incoming: None,

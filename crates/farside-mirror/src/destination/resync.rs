@@ -114,6 +114,7 @@ impl Destination {
         let schedule = if schedule == Schedule::OnRequest { known.schedule.clone() } else { schedule };
         let relationship = Relationship {
             options: known.options.clone(),
+            past: known.past.clone(),
             ..Relationship::new(self.new_id(), peer, source, destination.clone(), schedule)
         };
         let common = base_to_begin_from(&self.driver_parts(), &relationship, request).await?;

@@ -74,6 +74,8 @@ pub(crate) struct CommonBase {
     pub(crate) base: CandidateBase,
     /// What the source has written since; none if nothing is in common, and the base is what is here.
     pub(crate) incoming: Option<ChangedBytes>,
+    /// The source does not show what it has of the base: it lies on a side branch there.
+    pub(crate) is_beside: bool,
     /// What was taken here of the present state, to be compared.
     pub(crate) probe: Option<Uuid>,
     /// The newest role change that the source has seen. With its database this side may have lost its own count.
@@ -237,7 +239,14 @@ async fn ask_for_base(
         {
             let newest = convert::newest_role_change(answer.newest)?;
             let follows = convert::places(&answer.follows)?;
-            return Ok(CommonBase { base: own, incoming: None, probe: None, newest, follows });
+            return Ok(CommonBase {
+                base: own,
+                incoming: None,
+                is_beside: false,
+                probe: None,
+                newest,
+                follows,
+            });
         }
         // Of a volume without snapshots nothing could be.
         if candidates.is_empty() && relationship.broken_off_at.is_some() && comparing != Comparing::Everything
@@ -255,6 +264,7 @@ async fn ask_for_base(
         newest: convert::newest_role_change(answer.newest)?,
         follows: convert::places(&answer.follows)?,
         base,
+        is_beside: answer.base_is_beside,
         incoming: Some(ChangedBytes { data_bytes: answer.data_bytes, hole_bytes: answer.hole_bytes }),
     })
 }

@@ -66,7 +66,7 @@ pub(super) struct Driver {
     pub(super) forgotten_fence: Option<Uuid>,
     pub(super) current: Option<Published>,
     /// See [`Found::went_on_from`](super::inspect::Found::went_on_from).
-    went_on_from: Option<WentOnFrom>,
+    pub(super) went_on_from: Option<WentOnFrom>,
     pub(super) ticker: Ticker,
     /// Notifies the source of what it must know while this is broken off.
     pub(super) notice: Option<DivergenceNotice>,

@@ -111,7 +111,10 @@ pub(super) fn inspect(engine: &dyn Engine, relationship: &Relationship) -> Resul
         let first = snapshots[..newest].iter().rfind(|s| is_version(s) && !rescues::is_reserved(&s.name));
         let since = match is_own {
             // From that version they went on the first time: whatever went on from it as well fits.
-            true => first.map(|version| version.created_at),
+            true => relationship
+                .past
+                .moment_below(snapshots[newest].uuid)
+                .or(first.map(|version| version.created_at)),
             false => relationship.group.as_ref().and_then(|_| since(engine, volume, &snapshots[..=newest])),
         };
         WentOnFrom { at, since: since.unwrap_or(at), is_own }

@@ -53,7 +53,11 @@ impl Driver {
         }
         // Below what the source has seen it would be taken for one that comes late.
         let role_change = self.next_role_change().max((newest + 1).min(ROLE_CHANGE_MAX));
+        // What hosts went on from the first time is what the rest of a group went on from as well.
+        let went_on_from = self.went_on_from.filter(|_| was_writable);
+        let went_on_from = went_on_from.map(|from| if from.is_own { from.since } else { from.at });
         let pending = Relationship {
+            past: before.past.resynced(self.parts.clock.now(), before.broken_off_at, went_on_from),
             resync_pending: true,
             broken_off_at: None,
             swap,

@@ -232,6 +232,7 @@ impl Driver {
         let now = self.parts.clock.now();
         self.state.work = Work::BrokenOff;
         self.relationship.broken_off_at = Some(now);
+        self.relationship.past = self.relationship.past.roles_changed();
         (self.relationship.told, self.relationship.ended_there) = (false, false);
         // Only now: until the record is durable the other side can still be made writable.
         self.relationship.swap = Some(SwapMark::TakenOver { reverse });
@@ -394,6 +395,7 @@ impl Driver {
                 // its former original to follow.
                 quiesced: false,
                 upstream: Upstream::default(),
+                past: self.relationship.past.roles_changed(),
                 told: false,
                 ended_there: false,
                 ..self.relationship.clone()

@@ -384,6 +384,9 @@ pub struct Comparison {
     /// What the volume follows, the nearest first; empty if it is an original. At most 16.
     #[prost(message, repeated, tag = "12")]
     pub follows: Vec<Hop>,
+    /// The base is not of what the volume shows: it lies on a side branch. A source that does not know the field says no.
+    #[prost(bool, tag = "13")]
+    pub base_is_beside: bool,
 }
 
 /// Tells a source that its destination was broken off and went on without it. Answered by [`Noted`]; saying it

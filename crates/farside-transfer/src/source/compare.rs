@@ -64,6 +64,7 @@ fn compare_once(
         size_bytes: info.size_bytes,
         newest: 0,
         follows: Vec::new(),
+        base_is_beside: base.is_some_and(|base| base.is_beside),
     })
 }
 

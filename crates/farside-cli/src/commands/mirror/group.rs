@@ -23,4 +23,4 @@ pub(super) mod swap;
 mod under_way;
 mod whereabouts;
 
-pub(super) use members::{others_follow, to_update};
+pub(super) use members::{in_use_beside, others_follow, to_update};

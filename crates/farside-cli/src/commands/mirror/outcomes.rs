@@ -25,6 +25,18 @@ pub(super) fn advice_after_resync(follower: &Mirror) -> String {
     advice
 }
 
+/// That a part of its group is used here still; nothing if none is.
+pub(super) fn group_in_use(follower: &Mirror, used: &[String]) -> String {
+    let Some(group) = follower.group.as_ref().filter(|_| !used.is_empty()) else { return String::new() };
+    format!(
+        "{} {} in use here, and {} of the same group ({group}) follows: what hosts write at two sites does not fit together. To have all of it \
+         follow: farside mirror resync --group {group}\n",
+        used.join(", "),
+        if used.len() == 1 { "is" } else { "are" },
+        follower.name
+    )
+}
+
 /// That a failback would be refused, as the rights are here.
 pub(super) fn no_right_back(peer: &str, name: &str) -> String {
     format!(
@@ -75,8 +87,9 @@ pub(super) fn outcome(operation: &Operation) -> String {
     };
     let wire = record.wire_bytes_sent + record.wire_bytes_received;
     let set_aside = record.set_aside.iter().map(|name| {
-        let what = match name.starts_with("rescue-source-") {
-            // From its source, before that went back; or from its own hosts, if everything was compared.
+        // What a resync has replaced its source may well have, on a side branch.
+        let what = match name.starts_with("rescue-source-") && operation.kind != OperationKind::Resync {
+            // From its source, before that went back.
             true => "what it showed before, which its source does not have,",
             false => "what it showed before",
         };

@@ -5,10 +5,11 @@ use sqlx::migrate::{Migration, MigrationType, Migrator};
 use sqlx::postgres::PgConnection;
 
 /// What has made the tables. The first is all that SQLite's migrations made up to this number; from then on both go together.
-const MIGRATIONS: [(i64, &str, &str); 3] = [
+const MIGRATIONS: [(i64, &str, &str); 4] = [
     (23, "first", include_str!("../migrations/postgres/0023_first.sql")),
     (24, "daemons", include_str!("../migrations/postgres/0024_daemons.sql")),
     (25, "ended there", include_str!("../migrations/postgres/0025_ended_there.sql")),
+    (26, "past", include_str!("../migrations/postgres/0026_past.sql")),
 ];
 
 /// The newest schema this version knows: that of the file, too.

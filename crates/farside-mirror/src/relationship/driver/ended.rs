@@ -337,6 +337,9 @@ impl Driver {
         }
         // Also one that the update went on upon, and that lies on the main line below it: its source has it no more.
         for (uuid, snapshot) in now.into_iter().filter(|(uuid, _)| !before.contains(uuid)) {
+            if report.kind == TransferKind::Resync {
+                self.remember_set_aside(uuid).await;
+            }
             if report.kind == TransferKind::Resync && self.is_told_by_group(uuid).await {
                 continue;
             }
@@ -362,7 +365,8 @@ impl Driver {
         }
         let has_shown = report.result == TransferResult::Ok || report.snapshots > 0;
         if report.kind == TransferKind::Resync && has_shown {
-            if let Some(SnapshotInfo { name, .. }) = self.kept_with_group.take() {
+            if let Some(SnapshotInfo { name, uuid, .. }) = self.kept_with_group.take() {
+                self.remember_set_aside(uuid).await;
                 set_aside.push(name.clone());
                 let event = LogEvent::Rescue { snapshot: name };
                 self.log(event, Some(report.kind), Some(report.id)).await;
@@ -372,6 +376,18 @@ impl Driver {
             set_aside.extend(held_as);
         }
         set_aside
+    }
+
+    /// From which moment hosts went on to what the resync has set aside: whoever goes back to it is to know what fits to it.
+    async fn remember_set_aside(&mut self, uuid: Uuid) {
+        if self.relationship.past.note_set_aside(uuid)
+            && let Err(error) = self.parts.store.save(&self.relationship).await
+        {
+            tracing::warn!(
+                relationship = %self.relationship.id, "the state database could not record from which point a side branch went on; \
+                 the side branch is whole, and what fits to it may not be known after a restart: {error}"
+            );
+        }
     }
 
     /// What an update has set aside no host has written here: the replica showed it, and its source shows it no more. The engine cannot

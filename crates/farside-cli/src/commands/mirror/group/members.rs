@@ -360,6 +360,21 @@ pub(crate) async fn others_follow(context: &Context, of: &Mirror) -> bool {
     mirrors.iter().any(|m| is_other(m) && m.state != MirrorState::BrokenOff)
 }
 
+/// What else of its group hosts may write to here. It is for advice: what cannot be asked is nothing.
+pub(crate) async fn in_use_beside(context: &Context, of: &Mirror) -> Vec<String> {
+    let Ok(mirrors) = context.client.get::<Vec<Mirror>>(&["mirrors"]).await else { return Vec::new() };
+    let group = group_of(of);
+    let is_used = |m: &&Mirror| {
+        m.role == Role::Destination
+            && group.is_some()
+            && group_of(m) == group
+            && m.name != of.name
+            && m.state == MirrorState::BrokenOff
+            && m.source_heard != Some(SourceHeard::Released)
+    };
+    mirrors.iter().filter(is_used).map(|m| m.name.clone()).collect()
+}
+
 /// What whoever names a group that is not here may have meant.
 fn groups_here(groups: &BTreeSet<String>) -> String {
     match groups.len() {
