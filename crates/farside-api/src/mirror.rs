@@ -366,6 +366,9 @@ pub struct Overtaken {
     /// The volume here followed it when its pool was newer: that was set back since. Left out where it is not so.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub set_back: bool,
+    /// The group that the replica is in there; absent if it is in none, or if that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
 }
 
 /// How a transfer ended.

@@ -215,6 +215,8 @@ pub struct Overtaken {
     pub beyond: Option<String>,
     /// What the volume that went on follows since, the nearest first; with `beyond` that volume itself is before them.
     pub follows: Vec<Place>,
+    /// The group that the destination's mirror is in there.
+    pub group: Option<String>,
 }
 
 /// A peer's volume.

@@ -115,6 +115,7 @@ fn calls() -> Vec<(&'static str, Vec<u8>)> {
         returned: true,
         ..overtaken.clone()
     };
+    let of_a_group = Overtaken { group: "shop".into(), ..overtaken.clone() };
     let header = StreamHeader {
         version: PROTOCOL_VERSION,
         transfer,
@@ -138,6 +139,7 @@ fn calls() -> Vec<(&'static str, Vec<u8>)> {
         ("overtaken-numbered", call(Body::Overtaken(overtaken))),
         ("overtaken-beyond", call(Body::Overtaken(passed_on))),
         ("overtaken-ended", call(Body::Overtaken(ended))),
+        ("overtaken-of-group", call(Body::Overtaken(of_a_group))),
         ("plan", plan.encode_to_vec()),
         ("stream-header", header.encode_to_vec()),
         (

@@ -103,6 +103,7 @@ fn mirror_destinations() {
             known: true,
             stale: false,
             overtaken: Some(Overtaken {
+                group: None,
                 since: at("2026-11-21T21:00:00Z"),
                 reported_at: at("2026-11-21T22:00:00Z"),
                 snapshot: Some("s1".into()),

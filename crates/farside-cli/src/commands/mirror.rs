@@ -636,21 +636,32 @@ async fn advise(context: &Context, volume: &VolumeName) {
     let Some(follower) = replica(context, volume).await else { return };
     print(&outcomes::group_in_use(&follower, &group::in_use_beside(context, &follower).await));
     print(&advice_after_resync(&follower));
-    // What was recorded for the way back ended with the mirror that was here before, and would be missed on the day of the failback.
-    let Some((peer, _)) = follower.source.split_once(':') else { return };
+    print(&right_back(context, &follower).await);
+}
+
+/// That its source could not follow it, if it could not. What was recorded for the way back ended with the mirror that was here before, and
+/// would be missed on the day of the failback.
+async fn right_back(context: &Context, follower: &Mirror) -> String {
+    let Some((peer, _)) = follower.source.split_once(':') else { return String::new() };
     let known: Result<PeerStatus, ErrorBody> = context.client.get(&["peers", peer]).await;
-    if known.is_ok_and(|known| known.rights.iter().all(|right| right.volume != follower.name)) {
-        print(&outcomes::no_right_back(peer, &follower.name));
+    match known.is_ok_and(|known| known.rights.iter().all(|right| right.volume != follower.name)) {
+        true => outcomes::no_right_back(peer, &follower.name),
+        false => String::new(),
     }
 }
 
 /// Characters of a reason that stand in the table. The rest is below it.
 const WHY_MAX: usize = 100;
+/// The group of a mirror; of a volume that another site has taken over, that which it is in there.
+fn group_shown(mirror: &Mirror) -> Option<String> {
+    mirror.group.clone().or_else(|| mirror.overtaken.as_ref()?.group.clone())
+}
+
 /// Where the group stands in a row, where there are any.
 const GROUP_COLUMN: usize = 3;
 
 fn listing(mirrors: &[Mirror]) -> String {
-    let has_groups = mirrors.iter().any(|mirror| mirror.group.is_some());
+    let has_groups = mirrors.iter().any(|mirror| group_shown(mirror).is_some());
     let mut columns = vec![
         Column::Left("name"),
         Column::Left("role"),
@@ -676,7 +687,7 @@ fn listing(mirrors: &[Mirror]) -> String {
             output::beginning(m.why.as_deref().unwrap_or_default(), WHY_MAX),
         ];
         if has_groups {
-            row.insert(GROUP_COLUMN, or_dash(m.group.clone(), |group| group));
+            row.insert(GROUP_COLUMN, or_dash(group_shown(m), |group| group));
         }
         row
     });

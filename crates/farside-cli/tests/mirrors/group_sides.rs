@@ -231,6 +231,67 @@ fn a_group_that_was_resynced_in_both_directions_is_told_and_taken_back() {
     eventually("both follow", || stamps(a, "p") == [7, 7]);
 }
 
+/// After a failover the former source knows the group by what it was told: one command has all of it follow, and one takes that back.
+#[test]
+fn a_group_follows_whoever_has_taken_it_over_by_one_command() {
+    let pair = Pair::start();
+    grouped(&pair, "");
+    let (a, b) = (&pair.a, &pair.b);
+    b.ok("mirror update --group shop");
+    b.ok("mirror break --group shop --yes");
+    write(b, "q", 7);
+    write(a, "p", 8);
+    eventually("both are told", || {
+        VOLUMES.iter().all(|v| status(a, &format!("p/{v}"))["overtaken"]["group"] == "shop")
+    });
+    let said = a.ok("mirror status");
+    assert!(
+        said.contains("GROUP") && said.contains("farside mirror resync --group shop takes over"),
+        "{said}"
+    );
+    let plan = a.ok("mirror resync p/data --from b:q/data --plan");
+    assert!(plan.contains("p/data is in group shop, of which p/log stays in use here"), "{plan}");
+    let plan = a.ok("mirror resync --group shop --plan");
+    assert!(plan.contains("2 of 2 volumes follow again"), "{plan}");
+    assert!(
+        plan.contains("resync p/data from b:q/data") && plan.contains("resync p/log from b:q/log"),
+        "{plan}"
+    );
+    assert_eq!(stamps(a, "p"), [8, 8], "nothing is changed");
+    let said = a.ok("mirror resync --group shop --yes");
+    assert_eq!(stamps(a, "p"), [7, 7]);
+    assert!(said.contains("p/data, p/log show one moment since"), "{said}");
+    for volume in VOLUMES {
+        assert_eq!(status(a, &format!("p/{volume}"))["group"], "shop");
+    }
+    assert!(a.ok("mirror resync --group shop --yes").contains("nothing is broken off"));
+    // What it says takes it back.
+    let back = said.lines().find_map(|line| Some(line.split_once("farside ")?.1)).unwrap_or_default();
+    assert!(back.starts_with("mirror break --group shop --at rescue-"), "{said}");
+    a.ok(&format!("{back} --yes"));
+    assert_eq!(stamps(a, "p"), [8, 8]);
+}
+
+/// One of it was given back by itself: the rest is named, and the same command goes on with it.
+#[test]
+fn a_group_of_which_one_follows_who_has_taken_it_over_is_gone_on_with() {
+    let pair = Pair::start();
+    grouped(&pair, "");
+    let (a, b) = (&pair.a, &pair.b);
+    b.ok("mirror update --group shop");
+    b.ok("mirror break --group shop --yes");
+    write(b, "q", 7);
+    eventually("both are told", || {
+        VOLUMES.iter().all(|v| status(a, &format!("p/{v}"))["overtaken"]["group"] == "shop")
+    });
+    a.ok("mirror resync p/data --from b:q/data --yes");
+    assert_eq!(status(a, "p/data")["group"], "shop");
+    let said = a.ok("mirror resync --group shop --yes");
+    assert!(said.contains("p/data follows b:q/data already"), "{said}");
+    assert_eq!(stamps(a, "p"), [7, 7]);
+    assert!(!a.ok("mirror status").contains("is split"));
+}
+
 fn write_to(site: &Site, volume: &str, stamp: u8) {
     let mut host = site.nbd(volume);
     host.write(0, &[stamp; 4096]).and_then(|()| host.flush()).unwrap();

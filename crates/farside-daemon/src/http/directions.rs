@@ -21,7 +21,7 @@ use utoipa_axum::routes;
 
 use super::error::{Body, BodyOrDefault, Query};
 use super::handler::{Routes, Shared};
-use super::mirrors::{awake, patience};
+use super::mirrors::{awake, check_group, patience};
 use super::plan::{Answered, Outcome, PLAN_PATIENCE, Planned, set_aside_at};
 use super::volumes::{count, name_of, parse};
 use crate::convert;
@@ -219,8 +219,13 @@ fn others_follow(site: &Site, of: &Relationship) -> bool {
     })
 }
 
-/// The group that a volume is in, and what else of it hosts may write to here.
-fn in_use_beside(site: &Site, volume: &VolumeName) -> (Option<String>, Vec<String>) {
+/// The group that a volume is in, here or at the site that has taken it over, and what else of it hosts may write to here.
+fn in_use_beside(site: &Site, volume: &VolumeName, from: &From) -> (Option<String>, Vec<String>) {
+    if let Some(group) = site.mirrors.group_there(volume, from.peer, &from.source) {
+        let mut others = site.mirrors.of_group_there(&group, from.peer);
+        others.retain(|other| other != volume);
+        return (Some(group), others.iter().map(ToString::to_string).collect());
+    }
     let statuses = site.mirrors.statuses();
     let Some(of) = statuses.iter().find(|status| status.relationship.destination == *volume) else {
         return (None, Vec::new());
@@ -362,6 +367,7 @@ async fn resync(
     };
     let work = async move {
         of.node.dial_now(from.peer);
+        let group = of.mirrors.group_there(&to, from.peer, &from.source);
         let begun = match site_mirror(&of, &to, &from) {
             Some(mirror) => mirror.resync_as_asked(&asked).await.map(|asked| (mirror, asked)),
             None => {
@@ -383,6 +389,9 @@ async fn resync(
         };
         // Of a mirror that is over by it.
         of.mirrors.end_recorded_rights().await;
+        if let Some(group) = group {
+            join_group(&of, &mirror, group).await;
+        }
         tracing::warn!(volume = %to, from = from.name, "resync: the volume is a replica now, and read-only");
         if let Some(schedule) = schedule.filter(|schedule| mirror.status().relationship.schedule != *schedule)
         {
@@ -392,6 +401,20 @@ async fn resync(
     };
     let id = site.operations.start(subject, async { Ok(work) }).await?;
     Ok(Outcome::Done(site.operations.status(&site.node, &site.mirrors, id)?))
+}
+
+/// A volume that follows who has taken it over is of the same group as there: what is done with all of it takes it along.
+async fn join_group(site: &Site, mirror: &farside_mirror::Mirror, group: String) {
+    let known = mirror.status().relationship;
+    if known.group.is_some() || check_group(site, Some(&group), known.peer, &known.destination).is_err() {
+        return;
+    }
+    if let Err(error) = mirror.set_group(Some(group.clone())).await {
+        tracing::warn!(
+            volume = %known.destination, group,
+            "the volume is not in the group that it is in at the other site; farside mirror set puts it there: {error}"
+        );
+    }
 }
 
 /// Why a resync did not begin. For want of a session it does not go on by itself, whatever schedule there is.
@@ -500,7 +523,7 @@ async fn plan_resync(
     let is_in_line = |by: &String| follows.is_some_and(|follows| by.ends_with(&format!(":{follows}")));
     let taken_over_by: Vec<String> =
         if taken_over_by.iter().any(is_in_line) { Vec::new() } else { taken_over_by };
-    let (group, in_use) = in_use_beside(site, volume);
+    let (group, in_use) = in_use_beside(site, volume, from);
     let plan = plans::resync(&ResyncFacts {
         taken_over_by: &taken_over_by,
         follows: follows.map(ToString::to_string).as_deref(),

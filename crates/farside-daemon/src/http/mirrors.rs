@@ -382,7 +382,7 @@ fn group(name: Option<String>) -> Result<Option<Option<String>>, ErrorBody> {
 }
 
 /// The mirrors of a group are of one site, and their replicas in one pool: only that is of one moment, and changes in one record.
-fn check_group(
+pub(super) fn check_group(
     site: &Site,
     group: Option<&str>,
     peer: PeerId,

@@ -66,6 +66,7 @@ impl Mirrors {
                 fenced: fenced.contains(&relationship.source),
                 ended: overtaken.ended,
                 beyond: overtaken.beyond.clone(),
+                group: overtaken.group.clone(),
                 follows: follows.clone(),
                 set_back: set_back.contains_key(&relationship.source),
                 follows_since: overtaken
@@ -651,6 +652,7 @@ fn source(held: api::MirrorDestination) -> api::Mirror {
             follows: overtaken.follows.as_deref(),
             follows_since: overtaken.follows_since.as_deref(),
             set_back: overtaken.set_back,
+            group: overtaken.group.as_deref(),
         }))
     });
     let why = why.or_else(|| {

@@ -27,6 +27,8 @@ pub(crate) struct OvertakenFacts<'a> {
     pub(crate) follows_since: Option<&'a str>,
     /// The volume here followed it when its pool was newer.
     pub(crate) set_back: bool,
+    /// The group that the destination is in there.
+    pub(crate) group: Option<&'a str>,
 }
 
 /// Why it is so, and what can be done.
@@ -110,10 +112,16 @@ pub(crate) fn overtaken(facts: &OvertakenFacts<'_>) -> String {
                     "; farside mirror resync {destination} at {peer} has that one follow again, if the break was the mistake"
                 ),
             };
-            format!(
-                "; farside mirror resync {volume} --from {peer}:{destination} takes over their state and keeps this one as a \
-                 side branch{back}; farside mirror release {volume} {peer} keeps both"
-            )
+            let take_over = match facts.group.filter(|_| !facts.ended) {
+                Some(group) => format!(
+                    "it is of group {group} there: farside mirror resync --group {group} takes over their state of all of it and keeps what is here \
+                     as side branches (of this one alone: farside mirror resync {volume} --from {peer}:{destination})"
+                ),
+                None => format!(
+                    "farside mirror resync {volume} --from {peer}:{destination} takes over their state and keeps this one as a side branch"
+                ),
+            };
+            format!("; {take_over}{back}; farside mirror release {volume} {peer} keeps both")
         }
     }
 }

@@ -530,7 +530,13 @@ fn who_was_overtaken_learns_by_how_much_and_what_to_do() {
         follows: None,
         follows_since: None,
         set_back: false,
+        group: None,
     };
+    let of_group = overtaken(&OvertakenFacts { group: Some("shop"), ..facts() });
+    assert!(
+        of_group.contains("differ; it is of group shop there: farside mirror resync --group shop takes over their state of all of it"),
+        "{of_group}"
+    );
     assert_eq!(
         overtaken(&facts()),
         "overtaken: b broke off q/db at 2026-11-21T21:00:00Z; hosts there went on from s9, from which 2 blocks of 4 KiB (8192 bytes) here \

@@ -37,6 +37,7 @@ pub(super) fn overtaken_message(relationship: &Relationship, stands_on: Option<&
         destination: relationship.destination.to_string(),
         role_change: relationship.role_change,
         again: relationship.told,
+        group: relationship.group.clone().unwrap_or_default(),
         ..Overtaken::default()
     }
 }

@@ -351,6 +351,7 @@ impl Shared {
             ended: word.ended,
             beyond: word.beyond.clone(),
             follows: word.follows.clone(),
+            group: word.group.clone(),
         };
         // When it was told does not matter.
         let what = |o: &Overtaken| Overtaken { reported_at, ..o.clone() };

@@ -218,6 +218,15 @@ pub fn place_text(text: &str) -> Result<Option<String>, TransferError> {
     Ok((!text.is_empty()).then(|| text.to_owned()))
 }
 
+/// The name of a group as a peer writes it; none if it is empty.
+pub fn group_name(text: &str) -> Result<Option<String>, TransferError> {
+    match text.is_empty() {
+        true => Ok(None),
+        false if farside_engine::is_label(text) => Ok(Some(text.to_owned())),
+        false => Err(protocol("invalid name of a peer's group")),
+    }
+}
+
 /// What a volume follows, bounded.
 pub fn places(messages: &[Hop]) -> Result<Vec<Place>, TransferError> {
     if messages.len() > HOPS_MAX {

@@ -435,6 +435,9 @@ pub struct Overtaken {
     /// With `ended`: the destination's volume follows the source's again, by way of `follows`.
     #[prost(bool, tag = "13")]
     pub returned: bool,
+    /// The group that the destination's mirror is in; empty if it is in none, or the site does not say.
+    #[prost(string, tag = "14")]
+    pub group: String,
 }
 
 /// Answer to [`Overtaken`].

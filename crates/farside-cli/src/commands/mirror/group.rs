@@ -8,6 +8,7 @@ pub(super) mod abort;
 pub(super) mod break_off;
 pub(super) mod drill;
 mod forgotten;
+mod former_source;
 mod halves;
 pub(super) mod initialize;
 mod members;

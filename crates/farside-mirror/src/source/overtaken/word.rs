@@ -36,6 +36,7 @@ pub(super) struct Word {
     pub(super) keeps_snapshot: bool,
     pub(super) again: bool,
     pub(super) ended: bool,
+    pub(super) group: Option<String>,
 }
 
 impl Word {
@@ -61,6 +62,7 @@ impl Word {
             keeps_snapshot: message.keeps_snapshot,
             again: message.again,
             ended: message.ended,
+            group: convert::group_name(&message.group).map_err(to_refusal)?,
         })
     }
 }

@@ -51,11 +51,17 @@ fn candidates(here: &[Mirror], members: &[Member]) -> Vec<(String, String)> {
     all.map(|m| (m.name.clone(), m.destination.clone())).collect()
 }
 
-/// Whether it is of the group: by what is known here of a way back, else by what its site says.
+/// Whether it is of the group: by what is known here of a way back, by what its site has told, else by what that answers.
 fn is_of(group: &str, name: &str, by: &str, here: &[Mirror], there: Option<&[Mirror]>) -> Option<bool> {
     let in_group = |m: &Mirror| m.role == Role::Destination && m.group.as_deref() == Some(group);
     if here.iter().any(|m| m.name == name && in_group(m)) {
         return Some(true);
+    }
+    let is_it = |m: &&Mirror| m.name == name && m.destination == by;
+    if let Some(told) =
+        here.iter().filter_map(overtaken).find(is_it).and_then(|m| m.overtaken.as_ref()?.group.as_ref())
+    {
+        return Some(told == group);
     }
     let (_, volume) = by.split_once(':')?;
     Some(there?.iter().any(|m| m.name == volume && in_group(m)))
@@ -107,7 +113,10 @@ impl Overtaken {
 
     /// What to type.
     fn line(&self, group: &str) -> String {
-        let Overtaken { name, by, .. } = self;
+        let Overtaken { name, by, is_of_group } = self;
+        if *is_of_group == Some(true) {
+            return format!("farside mirror resync --group {group} has it follow with the rest");
+        }
         format!("farside mirror resync {name} --from {by}, then farside mirror set {name} --group {group}")
     }
 }
@@ -139,6 +148,9 @@ mod tests {
         assert_eq!(of("other", Some(&[there])), Some(false));
         assert_eq!(of("shop", None), None);
         // At another site than the one that is followed it is another matter.
+        let mut told = log.clone();
+        told.overtaken.as_mut().unwrap().group = Some("shop".into());
+        assert_eq!(is_of("shop", "p/log", "a:q/log", &[told], None), Some(true));
         let elsewhere = Mirror { destination: "c:q/log".into(), ..log };
         assert!(candidates(&[elsewhere], &members).is_empty());
 
@@ -147,12 +159,14 @@ mod tests {
         assert_eq!(error.code, ErrorCode::Refused);
         assert!(error.message.contains("p/log here was taken over by a:q/log"), "{}", error.message);
         let hint = error.hint.unwrap();
-        assert!(
-            hint.contains("resync p/log --from a:q/log, then farside mirror set p/log --group shop"),
-            "{hint}"
-        );
+        assert!(hint.contains("farside mirror resync --group shop has it follow with the rest"), "{hint}");
         assert_eq!(refused("shop", &one(None)), None);
-        assert!(unknown("shop", &one(None)).contains("cannot be asked from here"));
+        let said = unknown("shop", &one(None));
+        assert!(said.contains("cannot be asked from here"), "{said}");
+        assert!(
+            said.contains("resync p/log --from a:q/log, then farside mirror set p/log --group shop"),
+            "{said}"
+        );
         assert!(note("shop", &one(Some(true))).starts_with("p/log here was taken over"));
     }
 }

@@ -27,6 +27,8 @@ pub(super) struct Member {
     snapshots: Vec<Snapshot>,
     /// Its volume was the original, and another site has taken over since.
     is_overtaken: bool,
+    /// Nothing here follows that site yet: it is of the group there.
+    is_taken_over: bool,
 }
 
 impl Member {
@@ -45,6 +47,24 @@ impl Member {
     /// Those of what was set aside of it, as they were when it was looked at.
     fn side_branches(&self) -> Vec<String> {
         side_branches::names_of(&self.snapshots)
+    }
+
+    /// One whose volume another site has taken over, and that does not follow there yet: the mirror as it will be.
+    pub(super) fn taken_over(mirror: &Mirror, group: &str, snapshots: Vec<Snapshot>) -> Member {
+        let mirror = Mirror {
+            role: Role::Destination,
+            state: MirrorState::BrokenOff,
+            source: mirror.destination.clone(),
+            destination: mirror.name.clone(),
+            group: Some(group.to_owned()),
+            overtaken: None,
+            ..mirror.clone()
+        };
+        Member { mirror, snapshots, is_overtaken: true, is_taken_over: true }
+    }
+
+    pub(super) fn is_taken_over(&self) -> bool {
+        self.is_taken_over
     }
 
     pub(super) fn is_broken_off(&self) -> bool {
@@ -292,7 +312,7 @@ pub(super) async fn members(context: &Context, group: &str, verb: Verb) -> Resul
     let mut members = Vec::new();
     for mirror in with_version {
         let is_overtaken = overtaken.contains(&mirror.name);
-        let mut member = Member { mirror, snapshots: Vec::new(), is_overtaken };
+        let mut member = Member { mirror, snapshots: Vec::new(), is_overtaken, is_taken_over: false };
         let (pool, volume) = member.split()?;
         member.snapshots = context.client.get(&["volumes", pool, volume, "snapshots"]).await?;
         members.push(member);
@@ -683,6 +703,7 @@ pub(super) mod tests {
             mirror: serde_json::from_value(mirror).unwrap(),
             snapshots: snapshots.iter().map(snapshot).collect(),
             is_overtaken: false,
+            is_taken_over: false,
         }
     }
 

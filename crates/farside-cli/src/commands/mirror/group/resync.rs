@@ -5,19 +5,21 @@
 
 use std::time::Duration;
 
-use farside_api::split::{Split, overtaken};
+use farside_api::split::Split;
 use farside_api::{
-    ErrorBody, ErrorCode, Mirror, Operation, OperationState, ResyncMirror, StartTransfer, Timestamp, Volume,
+    ErrorBody, ErrorCode, Mirror, Operation, OperationState, ResyncMirror, Role, StartTransfer, Timestamp,
+    Volume,
 };
 use serde::Serialize;
 
 use super::members::{Group, Member, Step, consent, members, refuse_losses, volumes_of};
 use super::named::Verb;
 use super::set_aside::one_name;
-use super::{forgotten, whereabouts};
+use super::{forgotten, former_source, whereabouts};
 use crate::arguments::destructive::Destructive;
 use crate::commands::context::Context;
 use crate::commands::mirror::outcomes::{advice_after_resync, outcome};
+use crate::commands::mirror::right_back;
 use crate::progress;
 
 /// What came of it.
@@ -35,13 +37,7 @@ pub(crate) async fn resync(
     request: &ResyncMirror,
     destructive: Destructive,
 ) -> Result<(), ErrorBody> {
-    let of_group = match members(context, group, Verb::Resync).await {
-        Err(error) if error.code == ErrorCode::NotFound => {
-            let all: Vec<Mirror> = context.client.get(&["mirrors"]).await?;
-            return Err(of_former_source(group, &all).unwrap_or(error));
-        }
-        of_group => of_group?,
-    };
+    let of_group = former_source::members_and_taken_over(context, group).await?;
     let all = &of_group.members;
     let again: Vec<&Member> = all.iter().filter(|m| is_meant(m, request.whole)).collect();
     let forgotten = forgotten::note(group, &forgotten::of(context, group, all).await);
@@ -56,7 +52,11 @@ pub(crate) async fn resync(
     // All that this command sets aside has one name, by which it can be gone back to.
     let request = ResyncMirror { set_aside_at: Some(Timestamp::now()), ..request.clone() };
     for member in &again {
-        steps.push(Step { path: member.path("resync")?.to_vec(), body: Some(request.clone()) });
+        let from = member.is_taken_over().then(|| member.mirror.source.clone());
+        steps.push(Step {
+            path: member.path("resync")?.to_vec(),
+            body: Some(ResyncMirror { from, ..request.clone() }),
+        });
     }
     let then = match all.iter().any(Member::is_valid_original) {
         true => "the group stays split: no update brings it to one moment before all are on one side",
@@ -275,37 +275,20 @@ async fn to_one_moment(
 /// As after the resync of one.
 async fn advice(context: &Context, again: &[&Member]) -> String {
     let Ok(now) = context.client.get::<Vec<Mirror>>(&["mirrors"]).await else { return String::new() };
-    let of = |member: &&Member| now.iter().find(|m| m.id == member.mirror.id).map(advice_after_resync);
-    again.iter().filter_map(of).collect()
-}
-
-/// At a former source no mirror is in the group before its volumes follow: what was taken over is named, with what to type. None if
-/// nothing was.
-fn of_former_source(group: &str, all: &[Mirror]) -> Option<ErrorBody> {
-    let taken: Vec<&Mirror> = all.iter().filter_map(overtaken).collect();
-    let first = taken.first()?;
-    let lines: Vec<String> =
-        taken.iter().map(|m| format!("farside mirror resync {} --from {}", m.name, m.destination)).collect();
-    let site = first.destination.split_once(':').map_or("the other site", |(site, _)| site);
-    let which = match taken.len() {
-        1 => format!("if it is of group {group} there, to have it follow {site}: "),
-        _ => format!("of these only those that are of group {group} there, to have them follow {site}: "),
-    };
-    let message = format!(
-        "no mirror here is in a group {group} yet. These volumes here were taken over by another site, where farside mirror status shows \
-         their groups: {}",
-        taken.iter().map(|m| m.name.as_str()).collect::<Vec<_>>().join(", ")
-    );
-    Some(ErrorBody::new(ErrorCode::NotFound, message).hint(format!(
-        "{which}{}; then farside mirror set POOL/VOL --group {group} for each that is",
-        lines.join("; ")
-    )))
+    let is_it = |m: &&Mirror, member: &Member| m.role == Role::Destination && m.name == member.mirror.name;
+    let mut advice = String::new();
+    for member in again {
+        let Some(follower) = now.iter().find(|m| is_it(m, member)) else { continue };
+        advice += &advice_after_resync(follower);
+        if member.is_taken_over() {
+            advice += &right_back(context, follower).await;
+        }
+    }
+    advice
 }
 
 #[cfg(test)]
 mod tests {
-    use farside_api::MirrorState;
-    use serde_json::json;
 
     use super::super::members::tests::{member, original, overtaken};
     use super::*;
@@ -339,24 +322,5 @@ mod tests {
         let now = Group { members: all.into(), left_out: Vec::new(), originals: Vec::new(), split: None };
         let half = half_turned("shop", &now);
         assert!(half.contains("q/b is the replica of a:p/v") && !half.contains("update --group"), "{half}");
-    }
-
-    #[test]
-    fn a_former_source_is_told_what_to_type() {
-        let mut taken = member("p/a", "mirrored", None, &[]).mirror;
-        taken.role = farside_api::Role::Source;
-        taken.destination = "south:q/a".into();
-        taken.state = MirrorState::Mirrored;
-        assert!(of_former_source("shop", std::slice::from_ref(&taken)).is_none(), "nobody has taken it over");
-        taken.overtaken = serde_json::from_value(json!({
-            "since": "2026-11-26T12:00:00Z", "reported_at": "2026-11-26T12:00:00Z", "fenced": false, "snapshot": null, "diverged_bytes": null, "diverged_blocks": null
-        }))
-        .ok();
-        assert!(taken.overtaken.is_some());
-        let said = of_former_source("shop", &[taken]).unwrap();
-        assert_eq!(said.code, ErrorCode::NotFound);
-        let hint = said.hint.unwrap();
-        assert!(hint.contains("farside mirror resync p/a --from south:q/a"), "{hint}");
-        assert!(hint.contains("farside mirror set POOL/VOL --group shop"), "{hint}");
     }
 }

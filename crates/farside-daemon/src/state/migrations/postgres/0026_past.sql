@@ -1,2 +1,4 @@
 -- What a mirror remembers of its earlier directions (farside-mirror, past.rs). What was before this row knew it is not known.
 ALTER TABLE relationships ADD COLUMN past BYTEA;
+-- The group that a volume here is in at the site that has taken it over.
+ALTER TABLE source_relationships ADD COLUMN overtaken_group TEXT;
