@@ -206,8 +206,8 @@ pub enum Mirror {
         /// POOL/VOL here
         #[arg(required_unless_present = "group", conflicts_with = "group")]
         volume: Option<VolumeName>,
-        /// All volumes of this group that are broken off, each from the one it was broken off from; then one update brings them to one
-        /// moment
+        /// All volumes of this group that are broken off, each from the one it was broken off from, or that another site has taken over
+        /// into this group, each from that; then one update brings them to one moment
         #[arg(long, value_name = "NAME", value_parser = parse_label)]
         group: Option<String>,
         /// Return at once; the work goes on in the daemon
