@@ -3394,6 +3394,7 @@ export interface components {
              */
             throttle?: number | null;
             transfer?: components["schemas"]["Transfer"] | null;
+            was_in_use?: components["schemas"]["WasInUse"] | null;
             /** @description In the answer to its making: whether its source's site may mirror the volume back. */
             way_back?: boolean | null;
             /** @description Why it is not doing what it should, or what stands in its way; null if nothing. */
@@ -3777,6 +3778,7 @@ export interface components {
              */
             throttle?: number | null;
             transfer?: components["schemas"]["Transfer"] | null;
+            was_in_use?: components["schemas"]["WasInUse"] | null;
             /** @description In the answer to its making: whether its source's site may mirror the volume back. */
             way_back?: boolean | null;
             /** @description Why it is not doing what it should, or what stands in its way; null if nothing. */
@@ -4254,6 +4256,8 @@ export interface components {
             follows?: string | null;
             /** @description What the replica follows since, whose mirror of this volume is over (`ended`): `PEER:POOL/VOL`. */
             follows_since?: string | null;
+            /** @description The group that the replica is in there; absent if it is in none, or if that is not known. */
+            group?: string | null;
             /**
              * Format: date-time
              * @description When this site was told of it.
@@ -5760,6 +5764,19 @@ export interface components {
             reverse: boolean;
             /** @description `POOL/VOL`; need not exist yet. */
             volume: string;
+        };
+        /** @description When hosts could write to a volume that follows again. */
+        WasInUse: {
+            /**
+             * Format: date-time
+             * @description From this moment on.
+             */
+            from: string;
+            /**
+             * Format: date-time
+             * @description Until a resync began.
+             */
+            until: string;
         };
         /** @description `GET /session`: who asks. */
         WhoAmI: {

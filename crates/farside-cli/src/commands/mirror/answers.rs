@@ -125,8 +125,18 @@ pub(super) fn broken_off(mirror: &Mirror, others_follow: bool) -> String {
         or_dash(mirror.lag_seconds, duration),
         kept.unwrap_or_default(),
         beside.unwrap_or_default()
-    ) + &format!(
-        "to take this back: farside mirror resync {name}; what hosts write here until then stays as a side branch\n"
+    ) + &follows_here(mirror)
+        + &format!(
+            "to take this back: farside mirror resync {name}; what hosts write here until then stays as a side branch\n"
+        )
+}
+
+/// What has the other site follow, once it is back.
+fn follows_here(mirror: &Mirror) -> String {
+    let Mirror { name, source, .. } = mirror;
+    let Some((site, volume)) = source.split_once(':') else { return String::new() };
+    format!(
+        "to go on here: once {site} is back, farside mirror status {volume} there has the line that makes {volume} follow {name}\n"
     )
 }
 

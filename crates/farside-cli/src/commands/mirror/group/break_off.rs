@@ -124,7 +124,9 @@ pub(crate) async fn break_off(
         let newer = newer.map_or_else(String::new, |name| {
             format!("to have what is newer after all: farside snapshot rollback --group {group} --at {name}\n")
         });
-        let back = format!(
+        let site = members.first().and_then(|m| m.mirror.source.split_once(':')).map_or("the other site", |(site, _)| site);
+        let here = format!("to go on here: once {site} is back, farside mirror resync --group {group} there has all of it follow\n");
+        let back = here + &format!(
             "to take this back: farside mirror resync --group {group}; what hosts write here until then stays as side branches\n"
         );
         writable(&names, &still, &moment, is_whole) + &refused + &kept + &gone + &note + &lines(&given_up) + &newer + &back
