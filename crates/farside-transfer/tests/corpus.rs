@@ -78,6 +78,7 @@ fn calls() -> Vec<(&'static str, Vec<u8>)> {
         phase: 1,
         schedule: "every 10s".into(),
         role_change: 1,
+        group: String::new(),
     };
     let reserve = Reserve {
         relationship: relationship.clone(),
@@ -98,6 +99,7 @@ fn calls() -> Vec<(&'static str, Vec<u8>)> {
         ReservedTogether { created_at: 1_800_000_000_000_000_000, snapshots: vec![vec![3; 16], vec![5; 16]] };
     let of_group = Begin { until: vec![3; 16], ..begin.clone() };
     let numbered_swap = Swap { phase: 2, role_change: 300, ..swap.clone() };
+    let swap_of_group = Swap { phase: 3, group: "shop".into(), ..numbered_swap.clone() };
     let overtaken = Overtaken {
         relationship,
         volume,
@@ -136,6 +138,7 @@ fn calls() -> Vec<(&'static str, Vec<u8>)> {
         ("swap", call(Body::Swap(swap))),
         ("begin-numbered", call(Body::Begin(Begin { role_change: 300, ..numbered }))),
         ("swap-numbered", call(Body::Swap(numbered_swap))),
+        ("swap-of-group", call(Body::Swap(swap_of_group))),
         ("overtaken-numbered", call(Body::Overtaken(overtaken))),
         ("overtaken-beyond", call(Body::Overtaken(passed_on))),
         ("overtaken-ended", call(Body::Overtaken(ended))),

@@ -452,7 +452,7 @@ fn a_group_turns_round_and_back() {
         plans.as_array().unwrap().iter().all(|plan| plan["refused"].is_null())
     });
     let said = b.ok("mirror swap --group shop --yes");
-    assert!(said.contains("farside mirror set p/data --group shop"), "they are in no group there: {said}");
+    assert!(said.contains("at a: farside mirror update p/data brings all of group shop"), "{said}");
     let again = b.ok("mirror swap --group shop --yes");
     assert!(again.contains("the roles have changed already"), "{again}");
     let said = b.fails(4, "mirror resync --group shop --yes");
@@ -460,7 +460,7 @@ fn a_group_turns_round_and_back() {
     assert_eq!(stamps(b, "q"), [6, 6]);
     write(b, "q", 7);
     for volume in VOLUMES {
-        a.ok(&format!("mirror set p/{volume} --group shop"));
+        assert_eq!(super::group_sides::replica(a, &format!("p/{volume}"))["group"], "shop", "it goes along");
     }
     a.ok("mirror update p/log");
     eventually("the former source follows, as a group", || stamps(a, "p") == [7, 7]);

@@ -47,14 +47,12 @@ fn a_group_that_is_half_swapped_is_told_of_and_not_tried_by_halves() {
     assert!(said.contains(split) && said.contains("Nothing was updated"), "{said}");
     assert_eq!(status(b, "q/log")["current_snapshot"], shown);
     // At the site of the new replica only that one is in the group: the other site says what is missing, if it may be asked.
-    a.ok("mirror set p/data --group shop");
     b.ok("peer set a --role operator");
     for command in ["mirror update --group shop", "mirror drill --group shop"] {
         let said = a.fails(4, command);
         assert!(said.contains("b says, and \"here\" is b in this: group shop is split"), "{command}: {said}");
     }
     assert_eq!(a.json("volume list").as_array().unwrap().len(), 2, "no clone was made");
-    a.ok("mirror set p/data --group none");
     // One replica may be tried by itself.
     let drill = b.json("mirror drill q/log");
     b.ok(&format!("volume delete {} --yes", drill["name"].as_str().unwrap()));

@@ -21,7 +21,7 @@ use utoipa_axum::routes;
 
 use super::error::{Body, BodyOrDefault, Query};
 use super::handler::{Routes, Shared};
-use super::mirrors::{awake, check_group, patience};
+use super::mirrors::{awake, patience};
 use super::plan::{Answered, Outcome, PLAN_PATIENCE, Planned, set_aside_at};
 use super::volumes::{count, name_of, parse};
 use crate::convert;
@@ -390,7 +390,7 @@ async fn resync(
         // Of a mirror that is over by it.
         of.mirrors.end_recorded_rights().await;
         if let Some(group) = group {
-            join_group(&of, &mirror, group).await;
+            of.mirrors.join_group(&mirror, group).await;
         }
         tracing::warn!(volume = %to, from = from.name, "resync: the volume is a replica now, and read-only");
         if let Some(schedule) = schedule.filter(|schedule| mirror.status().relationship.schedule != *schedule)
@@ -401,20 +401,6 @@ async fn resync(
     };
     let id = site.operations.start(subject, async { Ok(work) }).await?;
     Ok(Outcome::Done(site.operations.status(&site.node, &site.mirrors, id)?))
-}
-
-/// A volume that follows who has taken it over is of the same group as there: what is done with all of it takes it along.
-async fn join_group(site: &Site, mirror: &farside_mirror::Mirror, group: String) {
-    let known = mirror.status().relationship;
-    if known.group.is_some() || check_group(site, Some(&group), known.peer, &known.destination).is_err() {
-        return;
-    }
-    if let Err(error) = mirror.set_group(Some(group.clone())).await {
-        tracing::warn!(
-            volume = %known.destination, group,
-            "the volume is not in the group that it is in at the other site; farside mirror set puts it there: {error}"
-        );
-    }
 }
 
 /// Why a resync did not begin. For want of a session it does not go on by itself, whatever schedule there is.
@@ -622,7 +608,7 @@ async fn swap(
         plan.would.splice(0..0, waits_for.map(|peer| plans::waits_for_session(&peer, patience)));
         let (retention, group) = (document.retention.as_deref(), document.group.as_deref());
         plan.would.extend(group.map(plans::beside_swap));
-        plan.would.extend(plans::left_by_swap(&document.source, retention, group));
+        plan.would.extend(plans::left_by_swap(&document.source, retention));
         return Ok(Outcome::Plan(Plan { refused, ..plan }));
     }
     if let Some(reason) = refused {

@@ -10,10 +10,9 @@ use farside_api::{
 };
 use farside_engine::{TO_MAKE_ROOM_BELOW, VolumeName};
 use farside_link::{Priority, Window};
-use farside_mirror::{MirrorError, MirrorOptions, NOT_RESYNCED, NewMirror, Relationship, Retention};
+use farside_mirror::{MirrorError, MirrorOptions, NOT_RESYNCED, NewMirror, Retention};
 use farside_peer::{Node, PeerId};
 use farside_transfer::protocol::convert::Place;
-use farside_transfer::protocol::group::NO_ONE_MOMENT;
 use serde::Deserialize;
 use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
@@ -216,7 +215,7 @@ async fn create(State(site): Shared, Body(request): Body<CreateMirror>) -> Answe
     }
     let (schedule, retention) = (schedule.unwrap_or_default(), retention.unwrap_or_default());
     let group = group.flatten();
-    check_group(&site, group.as_deref(), peer, &destination)?;
+    site.mirrors.check_group(group.as_deref(), peer, &destination)?;
     let clients = site.exports.clients_of(&destination);
     let (connections, count) = clients.count();
     if connections > 0 && !is_taken_over {
@@ -310,7 +309,7 @@ async fn set(
     let group = group(request.group)?;
     let is_grouped = matches!(group, Some(Some(_)));
     let known = mirror.status().relationship;
-    check_group(&site, group.as_ref().and_then(Option::as_deref), known.peer, &known.destination)?;
+    site.mirrors.check_group(group.as_ref().and_then(Option::as_deref), known.peer, &known.destination)?;
     let options = options_after(known.options.clone(), request.link)?;
     if planned.plan {
         return plan_set(&name, &mirror, retention).await.map(Outcome::Plan);
@@ -378,34 +377,6 @@ fn group(name: Option<String>) -> Result<Option<Option<String>>, ErrorBody> {
             Err(ErrorBody::new(ErrorCode::WrongUsage, format!("{name:?} cannot be the name of a group")))
         }
         name => Ok(name.map(|name| Some(name).filter(|name| !name.is_empty()))),
-    }
-}
-
-/// The mirrors of a group are of one site, and their replicas in one pool: only that is of one moment, and changes in one record.
-pub(super) fn check_group(
-    site: &Site,
-    group: Option<&str>,
-    peer: PeerId,
-    destination: &VolumeName,
-) -> Result<(), ErrorBody> {
-    let Some(group) = group else { return Ok(()) };
-    let engine = site.pools.engine();
-    engine.need_together(&destination.pool, NO_ONE_MOMENT).map_err(Failure::into_error_body)?;
-    let is_elsewhere = |r: &Relationship| {
-        r.group.as_deref() == Some(group) && (r.peer != peer || r.destination.pool != destination.pool)
-    };
-    let of = site.mirrors.statuses().into_iter().map(|status| status.relationship);
-    match of.into_iter().find(is_elsewhere) {
-        None => Ok(()),
-        Some(other) => Err(ErrorBody::new(
-            ErrorCode::Refused,
-            format!(
-                "group {group} is of mirrors from one site into pool {}, {} among them; {destination} is of another site or pool. \
-                 Nothing was changed",
-                other.destination.pool, other.destination
-            ),
-        )
-        .hint("choose another name for this group")),
     }
 }
 

@@ -1,11 +1,14 @@
-//! Groups of two histories: hosts went on here in one part, and another was given back. A change of roles would make one of them.
+//! Groups that two sites know. Groups of two histories: hosts went on here in one part, and another was given back. A change of roles would make one of them.
 
 use farside_api as api;
+use farside_api::{ErrorBody, ErrorCode};
 use farside_engine::VolumeName;
-use farside_mirror::SourceRelationship;
+use farside_mirror::{Mirror, Relationship, SourceRelationship};
 use farside_peer::PeerId;
+use farside_transfer::protocol::group::NO_ONE_MOMENT;
 
 use super::Mirrors;
+use crate::failure::Failure;
 
 impl Mirrors {
     /// The group that a volume here is in at the site that has taken it over as `destination`.
@@ -29,6 +32,49 @@ impl Mirrors {
             r.peer == peer && of.is_some_and(|o| o.group.as_deref() == Some(group))
         };
         overtaken.filter(is_of_it).map(|r| r.source).collect()
+    }
+
+    /// The mirrors of a group are of one site, and their replicas in one pool: only that is of one moment, and changes in one record.
+    pub(crate) fn check_group(
+        &self,
+        group: Option<&str>,
+        peer: PeerId,
+        destination: &VolumeName,
+    ) -> Result<(), ErrorBody> {
+        let Some(group) = group else { return Ok(()) };
+        let engine = &self.parts.engine;
+        engine.need_together(&destination.pool, NO_ONE_MOMENT).map_err(Failure::into_error_body)?;
+        let is_elsewhere = |r: &Relationship| {
+            r.group.as_deref() == Some(group) && (r.peer != peer || r.destination.pool != destination.pool)
+        };
+        let of = self.statuses().into_iter().map(|status| status.relationship);
+        match of.into_iter().find(is_elsewhere) {
+            None => Ok(()),
+            Some(other) => Err(ErrorBody::new(
+                ErrorCode::Refused,
+                format!(
+                    "group {group} is of mirrors from one site into pool {}, {} among them; {destination} is of another site or pool. \
+                     Nothing was changed",
+                    other.destination.pool, other.destination
+                ),
+            )
+            .hint("choose another name for this group")),
+        }
+    }
+
+    /// A volume that follows who has taken it over is of the same group as there: what is done with all of it takes it along. One that is in
+    /// a group here stays in that.
+    pub(crate) async fn join_group(&self, mirror: &Mirror, group: String) {
+        let known = mirror.status().relationship;
+        if known.group.is_some() || self.check_group(Some(&group), known.peer, &known.destination).is_err() {
+            return;
+        }
+        if let Err(error) = mirror.set_group(Some(group.clone())).await {
+            tracing::warn!(
+                volume = %known.destination, group,
+                "the volume is not in the group that it is in at the other site; farside mirror set puts it there: {error}"
+            );
+        }
     }
 
     /// That the volume is of such a group, with what to type here instead; none if it is not.

@@ -122,8 +122,14 @@ impl Reversal for Reversals {
         cancelled
     }
 
-    async fn done(&self, volume: &VolumeName, of: Uuid) -> Result<(), MirrorError> {
-        self.of(volume)?.done(volume, of).await
+    async fn done(&self, volume: &VolumeName, of: Uuid, group: Option<String>) -> Result<(), MirrorError> {
+        self.of(volume)?.done(volume, of, group.clone()).await?;
+        if let Some((group, mirrors)) = group.zip(self.mirrors.upgrade())
+            && let Ok(mirror) = mirrors.mirror(volume)
+        {
+            mirrors.join_group(&mirror, group).await;
+        }
+        Ok(())
     }
 }
 

@@ -72,21 +72,14 @@ pub(crate) fn beside_swap(group: &str) -> String {
     )
 }
 
-/// What a swap leaves behind: retention and group are said at the site of each replica. None if there is neither.
-pub(crate) fn left_by_swap(source: &str, retention: Option<&str>, group: Option<&str>) -> Option<String> {
+/// What a swap leaves behind: retention is said at the site of each replica. None if there is none.
+pub(crate) fn left_by_swap(source: &str, retention: Option<&str>) -> Option<String> {
     let (site, volume) = source.split_once(':').unwrap_or(("the other site", source));
-    let keep = retention.map(|keep| format!(" --keep {keep}")).unwrap_or_default();
-    let of_group = group.map(|group| format!(" --group {group}")).unwrap_or_default();
-    let what = match (retention, group) {
-        (None, None) => return None,
-        (Some(_), None) => "retention does",
-        (None, Some(_)) => "the group does",
-        (Some(_), Some(_)) => "retention and group do",
-    };
     // What the other side remembers is not known here: the line must not make less of it.
     Some(format!(
-        "{what} not go along: afterwards, at {site}: farside mirror status {volume} says what it has there from before; if nothing: farside \
-         mirror set {volume}{keep}{of_group}"
+        "retention does not go along: afterwards, at {site}: farside mirror status {volume} says what it has there from before; if nothing: \
+         farside mirror set {volume} --keep {}",
+        retention?
     ))
 }
 

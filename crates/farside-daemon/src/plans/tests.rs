@@ -417,13 +417,12 @@ fn resync_and_swap_lose_nothing() {
 fn a_swap_says_what_it_leaves_behind() {
     // The command that swaps all leaves the line out, which it finds by its own name.
     assert!(beside_swap("shop").contains("farside mirror swap --group shop changes"));
-    assert_eq!(left_by_swap("a:p/v", None, None), None);
+    assert_eq!(left_by_swap("a:p/v", None), None);
     assert_eq!(
-        left_by_swap("a:p/v", Some("last=3"), Some("shop")).unwrap(),
-        "retention and group do not go along: afterwards, at a: farside mirror status p/v says what it has there from before; if nothing: \
-         farside mirror set p/v --keep last=3 --group shop"
+        left_by_swap("a:p/v", Some("last=3")).unwrap(),
+        "retention does not go along: afterwards, at a: farside mirror status p/v says what it has there from before; if nothing: farside \
+         mirror set p/v --keep last=3"
     );
-    assert!(left_by_swap("a:p/v", None, Some("shop")).unwrap().starts_with("the group does not go along"));
 }
 
 fn delete_facts<'a>(volume: &'a VolumeName, fence: &'a FenceAfter) -> DeleteFacts<'a> {

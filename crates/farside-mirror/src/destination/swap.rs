@@ -256,7 +256,8 @@ impl Reversal for Destination {
         self.cancel_reverse(volume, of).await
     }
 
-    async fn done(&self, volume: &VolumeName, of: Uuid) -> Result<(), MirrorError> {
+    /// Which groups there are, and whether this one fits, the whole site knows: whoever sees all pools puts it there.
+    async fn done(&self, volume: &VolumeName, of: Uuid, _group: Option<String>) -> Result<(), MirrorError> {
         self.activate_reverse(volume, of).await
     }
 }

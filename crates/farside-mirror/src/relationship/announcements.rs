@@ -19,6 +19,7 @@ pub(crate) fn swap_message(relationship: &Relationship, reverse: uuid::Uuid, pha
         phase: convert::swap_phase_number(phase),
         schedule: relationship.schedule.to_string(),
         role_change: relationship.role_change,
+        group: relationship.group.clone().unwrap_or_default(),
     }
 }
 

@@ -145,7 +145,7 @@ impl Shared {
         if let (PoolSays::Present { is_taken_over: true, .. }, Some(reversal)) = (pool, self.reversal()) {
             self.registry.accept(relationship, word.change, RoleChangeMessage::End);
             self.registry.follows(relationship, word.change);
-            reversal.done(&volume, relationship).await.map_err(to_refusal)?;
+            reversal.done(&volume, relationship, word.group.clone()).await.map_err(to_refusal)?;
             return Ok(noted(Standing::Follows));
         }
         let lock = self.registry.lock(relationship);

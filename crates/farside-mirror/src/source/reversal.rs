@@ -71,8 +71,8 @@ pub trait Reversal: Send + Sync + 'static {
     async fn is_changing(&self, volume: &VolumeName, of: Uuid) -> Result<bool, MirrorError>;
     /// Makes the volume what it was before. Nothing to do is no error.
     async fn cancel(&self, volume: &VolumeName, of: Uuid) -> Result<(), MirrorError>;
-    /// The peer has taken over: the volume is its replica from now on. Nothing to do is no error.
-    async fn done(&self, volume: &VolumeName, of: Uuid) -> Result<(), MirrorError>;
+    /// The peer has taken over: the volume is its replica from now on, in `group` if it remembers none. Nothing to do is no error.
+    async fn done(&self, volume: &VolumeName, of: Uuid, group: Option<String>) -> Result<(), MirrorError>;
 }
 
 /// What a destination gives its source so that the roles can change: the right to read the replica.

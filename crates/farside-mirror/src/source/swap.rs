@@ -88,6 +88,7 @@ impl Shared {
         let source = convert::volume(&message.destination).map_err(to_refusal)?;
         let phase = convert::swap_phase(message.phase).map_err(to_refusal)?;
         let change = convert::role_change(message.role_change).map_err(to_refusal)?;
+        let group = convert::group_name(&message.group).map_err(to_refusal)?;
         self.check_owner(of, peer, &volume)?;
         self.check_not_own(of, &volume).await?;
         if !matches!(phase, SwapPhase::Prepare | SwapPhase::Look) && !self.concerns(of, peer, &volume).await?
@@ -191,7 +192,7 @@ impl Shared {
                 Ok(self.noted(of))
             }
             SwapPhase::Done => {
-                reversal.done(&volume, of).await.map_err(to_refusal)?;
+                reversal.done(&volume, of, group).await.map_err(to_refusal)?;
                 Ok(self.noted(of))
             }
         }

@@ -308,7 +308,7 @@ impl Reversal for Busy {
         Ok(())
     }
 
-    async fn done(&self, _: &VolumeName, _: Uuid) -> Result<(), MirrorError> {
+    async fn done(&self, _: &VolumeName, _: Uuid, _: Option<String>) -> Result<(), MirrorError> {
         Ok(())
     }
 }
@@ -675,6 +675,7 @@ async fn a_way_back_with_the_id_of_another_mirror_is_refused() {
     let own = world.pair.a.destination.create(peer, other, here, on_request, PATIENCE, false).await.unwrap();
     let own = own.status().relationship;
     let swap = Swap {
+        group: String::new(),
         relationship: world.r().status().relationship.id.as_bytes().to_vec(),
         reverse: own.id.as_bytes().to_vec(),
         volume: world.a.volume.to_string(),
@@ -701,6 +702,7 @@ async fn role_changes_begun_and_cancelled_have_a_rate_and_the_answer_says_so() {
     source.set_budgets(Budgets { snapshots_per_minute: PER_MINUTE, ..Budgets::default() });
     let relationship = world.r().status().relationship;
     let swap = |phase: SwapPhase, role_change| Swap {
+        group: String::new(),
         relationship: relationship.id.as_bytes().to_vec(),
         reverse: vec![9; 16],
         volume: world.a.volume.to_string(),
@@ -763,6 +765,7 @@ async fn a_change_of_direction_without_a_number_has_no_effect() {
     // Of a destination every word without a number is refused, before anything is fenced or believed.
     let relationship = world.r().status().relationship;
     let swap = |phase| Swap {
+        group: String::new(),
         relationship: relationship.id.as_bytes().to_vec(),
         reverse: vec![9; 16],
         volume: world.a.volume.to_string(),

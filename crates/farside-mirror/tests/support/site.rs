@@ -511,8 +511,8 @@ impl Reversal for Starting {
         self.destination()?.cancel(volume, of).await
     }
 
-    async fn done(&self, volume: &VolumeName, of: Uuid) -> Result<(), MirrorError> {
-        self.destination()?.done(volume, of).await
+    async fn done(&self, volume: &VolumeName, of: Uuid, group: Option<String>) -> Result<(), MirrorError> {
+        self.destination()?.done(volume, of, group).await
     }
 }
 

@@ -493,6 +493,10 @@ pub struct Swap {
     /// still be busy with it when its session has died and newer things were told.
     #[prost(uint64, tag = "7")]
     pub role_change: u64,
+    /// The group that the mirror is in: its successor is in that, too, unless it remembers one. Empty if it is in none, or the site does
+    /// not say.
+    #[prost(string, tag = "8")]
+    pub group: String,
 }
 
 /// What a [`Swap`] says.

@@ -45,29 +45,15 @@ pub(super) fn no_right_back(peer: &str, name: &str) -> String {
     )
 }
 
-/// What its former source keeps from now on, and with whom it is updated, is said there: it may remember both from an earlier time.
-/// Only what was asked for here is known here, and a line that sets it must not make less of what is kept there.
+/// What its former source keeps from now on is said there: it may remember that from an earlier time. Only what was asked for here is known
+/// here, and a line that sets it must not make less of what is kept there.
 pub(super) fn advice_after_swap(before: &Mirror) -> Option<String> {
     let (site, volume) = before.source.split_once(':')?;
-    let keeps =
-        before.retention.as_ref().map(|keep| (format!("the retention ({keep})"), format!("--keep {keep}")));
-    let together =
-        before.group.as_ref().map(|group| (format!("the group ({group})"), format!("--group {group}")));
-    let (does, had) = match (&keeps, &together) {
-        (Some(_), Some(_)) => ("do", "has neither"),
-        (Some(_), None) => ("does", "keeps only its newest point"),
-        (None, Some(_)) => ("does", "is in no group"),
-        (None, None) => return None,
-    };
-    let what: Vec<_> = keeps.into_iter().chain(together).collect();
-    let (names, options): (Vec<_>, Vec<_>) = what.into_iter().unzip();
+    let keep = before.retention.as_ref()?;
     Some(format!(
-        "of {}, {} {does} not go along: {} has what it had there before, if anything. Once the roles have changed, at {site}: farside \
-         mirror status {volume} says what that is; if it {had}: farside mirror set {volume} {}\n",
-        before.name,
-        names.join(" and "),
-        before.source,
-        options.join(" ")
+        "of {}, the retention ({keep}) does not go along: {} has what it had there before, if anything. Once the roles have changed, at {site}: \
+         farside mirror status {volume} says what that is; if it keeps only its newest point: farside mirror set {volume} --keep {keep}\n",
+        before.name, before.source
     ))
 }
 

@@ -122,7 +122,7 @@ pub(crate) async fn swap(
     let had: Vec<(&str, Option<&str>)> =
         members.iter().map(|m| (m.mirror.source.as_str(), m.mirror.retention.as_deref())).collect();
     let then = match &common {
-        Ok(_) => format!("{} show one moment since\n{}", sources.join(", "), left_behind(&had, None)),
+        Ok(_) => format!("{} show one moment since\n{}", sources.join(", "), left_behind(&had)),
         Err(why) => without_moment(group, &had, why),
     };
     if common.is_err() && context.json {
@@ -314,7 +314,9 @@ async fn to_one_moment(
         mirrors.iter().filter(in_group).any(|m| m.name == **name)
     };
     if let Some(outside) = names.iter().find(|name| !is_member(name)) {
-        let message = format!("{outside} is not in group {group} at {site}");
+        let message = format!(
+            "{outside} is not in group {group} at {site}, where farside mirror set {outside} --group {group} puts it into that"
+        );
         return Err(ErrorBody::new(ErrorCode::Refused, message));
     }
     let (pool, volume) = names.first().and_then(|name| name.split_once('/')).ok_or_else(not_named)?;
@@ -327,30 +329,20 @@ async fn to_one_moment(
     }
 }
 
-/// What the new replicas were not told: retention and group are said at their own site. A line to type for each that lacks something.
-/// `had`: what each new replica is, and what the former one has kept; `group`: if it has to be said, too.
-fn left_behind(had: &[(&str, Option<&str>)], group: Option<&str>) -> String {
+/// What the new replicas were not told: retention is said at their own site. A line to type for each that lacks it. `had`: what each new
+/// replica is, and what the former one has kept.
+fn left_behind(had: &[(&str, Option<&str>)]) -> String {
     let mut site = "the other site";
     let mut lines = Vec::new();
     for (source, keep) in had {
         let (of, name) = source.split_once(':').unwrap_or((site, source));
         site = of;
-        let keep = keep.map(|keep| format!(" --keep {keep}"));
-        let group = group.map(|group| format!(" --group {group}"));
-        if keep.is_some() || group.is_some() {
-            let (keep, group) = (keep.unwrap_or_default(), group.unwrap_or_default());
-            lines.push(format!("  farside mirror set {name}{keep}{group}\n"));
-        }
+        lines.extend(keep.map(|keep| format!("  farside mirror set {name} --keep {keep}\n")));
     }
-    let what = match (had.iter().any(|(_, keep)| keep.is_some()), group.is_some()) {
-        (true, true) => "retention and group do",
-        (true, false) => "retention does",
-        (false, _) => "the group does",
-    };
     match lines.is_empty() {
         true => String::new(),
         false => format!(
-            "{what} not go along with a swap. At {site}, farside mirror status says what is set there; where nothing is:\n{}",
+            "retention does not go along with a swap. At {site}, farside mirror status says what is set there; where nothing is:\n{}",
             lines.concat()
         ),
     }
@@ -364,7 +356,7 @@ fn without_moment(group: &str, had: &[(&str, Option<&str>)], why: &ErrorBody) ->
         "the new replicas have no moment in common since then, and were not brought to one from here: {}\n{}then, at {site}: farside \
          mirror update {first} brings all of group {group} to one moment\n",
         why.message,
-        left_behind(had, Some(group))
+        left_behind(had)
     )
 }
 
@@ -379,18 +371,16 @@ mod tests {
         let had = [("north:tank/a", Some("last=3")), ("north:tank/b", None)];
         let text = without_moment("shop", &had, &why);
         assert!(text.contains("at north: farside mirror update tank/a"), "{text}");
-        assert!(text.contains("  farside mirror set tank/a --keep last=3 --group shop\n"), "{text}");
-        assert!(text.contains("  farside mirror set tank/b --group shop\n"), "{text}");
+        assert!(text.contains("  farside mirror set tank/a --keep last=3\n"), "{text}");
         assert!(text.contains("nobody may ask there"), "{text}");
-        // Where they are in the group already, their retention is left.
-        let text = left_behind(&had, None);
+        let text = left_behind(&had);
         assert!(
             text.contains("At north, farside mirror status says")
                 && text.contains(":\n  farside mirror set tank/a --keep last=3\n"),
             "{text}"
         );
         assert!(!text.contains("tank/b"), "{text}");
-        assert_eq!(left_behind(&[("north:tank/b", None)], None), "");
+        assert_eq!(left_behind(&[("north:tank/b", None)]), "");
     }
 
     #[test]
