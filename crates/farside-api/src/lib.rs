@@ -69,7 +69,7 @@ pub use mirror::{
     BreakMirror, BudgetUse, CreateMirror, KeptFor, KeptSnapshot, Mirror, MirrorDestination, MirrorState,
     MirrorStopped, Overtaken, Released, Resized, ResyncMirror, Role, SetAside, SetMirror, SourceHeard,
     SourceOvertaken, StartTransfer, TakenOver, Transfer, TransferKind, TransferPhase, TransferRecord,
-    TransferResult, WasInUse, awake,
+    TransferResult, WasInUse, WentOnBy, awake,
 };
 pub use operation::{Operation, OperationKind, OperationState, SwapPhase};
 pub use peer::{

@@ -228,6 +228,12 @@ pub struct Mirror {
     /// At a destination: since when hosts may write to it; absent if it follows, or where that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub broken_off_at: Option<Timestamp>,
+    /// At a destination that was broken off: by what; absent if it follows, or if nobody knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub went_on_by: Option<WentOnBy>,
+    /// At a destination that follows by a change of roles: since when; absent if it follows by something else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turned_at: Option<Timestamp>,
     /// At a destination that follows by a resync: when hosts could write to it before; absent if they could not, or if nobody knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub was_in_use: Option<WasInUse>,
@@ -272,8 +278,28 @@ pub struct Mirror {
 pub struct WasInUse {
     /// From this moment on.
     pub from: Timestamp,
+    /// By what; absent if nobody knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<WentOnBy>,
     /// Until a resync began.
     pub until: Timestamp,
+    /// The snapshot that has what it showed then; absent if there is none any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_as: Option<String>,
+    /// When hosts had gone on at what it follows since; absent if they had not, or if nobody knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taken_over_at: Option<Timestamp>,
+}
+
+/// By what hosts came to write to a volume that was a replica.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum WentOnBy {
+    /// A person broke it off.
+    Break,
+    /// A change of roles.
+    Swap,
 }
 
 /// A side branch of a replica.
@@ -369,6 +395,9 @@ pub struct Overtaken {
     /// The group that the replica is in there; absent if it is in none, or if that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
+    /// How many mirrors of that group have not been taken over from here, and do not follow there; absent with no group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group_rest: Option<u32>,
 }
 
 /// How a transfer ended.

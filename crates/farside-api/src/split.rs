@@ -1,6 +1,6 @@
 //! Groups of which one part is used here and the other at another site, as far as mirrors tell.
 
-use crate::{Mirror, MirrorState, Role, SourceHeard, Timestamp};
+use crate::{Mirror, MirrorState, Role, SourceHeard, Timestamp, WasInUse, WentOnBy};
 
 /// What a command sets aside of a member when it takes over all has a name of about the moment in which it does.
 const OF_ONE_COMMAND_SECONDS: f64 = 1.0;
@@ -31,8 +31,6 @@ pub struct Original {
     pub follower: String,
     /// That fetches an update at this moment, for whatever reason.
     pub is_fetched: bool,
-    /// Since when hosts may write to it, as far as that is known.
-    pub since: Option<Timestamp>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -40,17 +38,21 @@ struct Replica {
     name: String,
     source: String,
     changes_roles: bool,
-    /// It was in use here, too, and was given back by itself since another went on.
-    given_back: Option<GivenBack>,
+    /// Hosts went on with another of the group without it.
+    parted: Option<Parted>,
 }
 
-/// Where what hosts had of a volume is, which was given back.
+/// A replica of a group of which hosts went on with another by themselves.
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum GivenBack {
-    /// The side branch that their writes are in.
-    As(String),
-    /// They wrote nothing, or nothing that is known: as it was when the rest went on, at this moment.
-    AsOf(Timestamp),
+struct Parted {
+    /// It was in use here, too, and was given back by itself.
+    was_given_back: bool,
+    /// The snapshot that fits to the other here, if it is known.
+    fits: Option<String>,
+    /// Else its newest from before this moment does.
+    went_on: Timestamp,
+    /// When hosts had gone on at one site and not at the other.
+    parted_at: Timestamp,
 }
 
 impl Split {
@@ -79,7 +81,7 @@ impl Split {
     /// One part has what hosts wrote here since it was taken over, the other what they wrote elsewhere: no change of roles makes them
     /// fit.
     pub fn is_parted(&self) -> bool {
-        self.replicas.iter().any(|one| one.given_back.is_some() && !one.changes_roles)
+        self.replicas.iter().any(|one| one.parted.is_some() && !one.changes_roles)
     }
 
     /// What makes volumes of two histories ones of one.
@@ -87,27 +89,28 @@ impl Split {
         let back: Vec<String> = self
             .replicas
             .iter()
-            .filter_map(|Replica { name, given_back, .. }| {
-                Some(match given_back.as_ref()? {
-                    GivenBack::As(rescue) => format!("farside mirror break {name} --at {rescue}"),
-                    GivenBack::AsOf(at) => format!(
-                        "farside mirror break {name} --at SNAP, its newest from before {at:.0} (farside snapshot list {name} has the name)"
+            .filter_map(|Replica { name, parted, .. }| {
+                let Parted { fits, went_on, .. } = parted.as_ref()?;
+                Some(match fits {
+                    Some(fits) => format!("farside mirror break {name} --at {fits}"),
+                    None => format!(
+                        "farside mirror break {name} --at SNAP, its newest from before {went_on} (farside snapshot list {name} has the name)"
                     ),
                 })
             })
             .collect();
-        let source = self.replicas.iter().find(|one| one.given_back.is_some()).map(|one| one.source.as_str());
+        let parted = self.replicas.iter().find_map(|one| Some((one.source.as_str(), one.parted.as_ref()?)));
         let site =
-            source.and_then(|source| source.split_once(':')).map_or("the other site", |(site, _)| site);
+            parted.and_then(|(source, _)| source.split_once(':')).map_or("the other site", |(site, _)| site);
+        let since = parted.map_or_else(String::new, |(_, parted)| parted.parted_at.to_string());
         let there: Vec<String> = self
             .originals
             .iter()
-            .filter_map(|one| Some((one.follower.split_once(':')?.1, one.since)))
-            .map(|(volume, since)| {
-                let before = since.map_or_else(String::new, |since| format!(" from before {since:.0}"));
+            .filter_map(|one| one.follower.split_once(':'))
+            .map(|(_, volume)| {
                 format!(
-                    "farside mirror break {volume} --at SNAP at {site}, its newest rescue-TIME, or if there is none its newest{before} (farside \
-                     snapshot list {volume} there has the name)"
+                    "farside mirror break {volume} --at SNAP at {site}, its rescue-TIME of after {since}, or if there is none its newest from \
+                     before that (farside snapshot list {volume} there has the name)"
                 )
             })
             .collect();
@@ -130,17 +133,16 @@ impl Split {
     /// What is where.
     pub fn places(&self) -> String {
         let originals = self.originals.iter().map(|one| format!("{} is the original here", one.name));
-        let replicas = self.replicas.iter().map(|Replica { name, source, changes_roles, given_back }| {
-            match (changes_roles, given_back) {
-                (true, _) => format!("{name} changes roles with {source} at this moment"),
-                (false, None) => format!("{name} is the replica of {source}"),
-                (false, Some(GivenBack::As(rescue))) => format!(
-                    "{name} was given back by itself, and is the replica of {source} (what hosts wrote to it here is {name}@{rescue})"
-                ),
-                (false, Some(GivenBack::AsOf(_))) => format!(
-                    "{name} was given back by itself, and is the replica of {source} (nothing was set aside of it here)"
-                ),
+        let replicas = self.replicas.iter().map(|Replica { name, source, changes_roles, parted }| match (changes_roles, parted) {
+            (true, _) => format!("{name} changes roles with {source} at this moment"),
+            (false, None) => format!("{name} is the replica of {source}"),
+            (false, Some(Parted { was_given_back: false, .. })) => {
+                format!("{name} was not taken over with it, and is the replica of {source}")
             }
+            (false, Some(Parted { fits: Some(fits), .. })) => format!(
+                "{name} was given back by itself, and is the replica of {source} (as hosts here left it, it is {name}@{fits})"
+            ),
+            (false, Some(_)) => format!("{name} was given back by itself, and is the replica of {source}"),
         });
         let taken_over = self
             .taken_over
@@ -241,8 +243,7 @@ pub fn splits(mirrors: &[Mirror]) -> Vec<Split> {
             MirrorState::BrokenOff => match mirror.source_heard {
                 Some(SourceHeard::Follows) => {
                     let (follower, is_fetched) = (mirror.source.clone(), is_fetched(mirror));
-                    let since = mirror.broken_off_at;
-                    found[at].originals.push(Original { name, follower, is_fetched, since });
+                    found[at].originals.push(Original { name, follower, is_fetched });
                 }
                 // The other site has decided; it may well be a volume that nobody wants any more.
                 Some(SourceHeard::Released) | None => {}
@@ -252,8 +253,8 @@ pub fn splits(mirrors: &[Mirror]) -> Vec<Split> {
             },
             _ => {
                 let (source, changes_roles) = (mirror.source.clone(), mirror.changes_roles);
-                let given_back = given_back(mirror, mirrors);
-                found[at].replicas.push(Replica { name, source, changes_roles, given_back });
+                let parted = parted(mirror, mirrors);
+                found[at].replicas.push(Replica { name, source, changes_roles, parted });
             }
         }
     }
@@ -264,24 +265,39 @@ pub fn splits(mirrors: &[Mirror]) -> Vec<Split> {
     found
 }
 
-/// What was set aside of a replica since another of its group went on here, and of that not: it has been in use like that, and was given
-/// back by itself. What one command sets aside of several has one name.
-fn given_back(replica: &Mirror, mirrors: &[Mirror]) -> Option<GivenBack> {
+/// Whether hosts went on here with another of the replica's group by themselves. What one command sets aside of several has one name.
+fn parted(replica: &Mirror, mirrors: &[Mirror]) -> Option<Parted> {
     let is_later =
         |at: Timestamp, than: Timestamp| at.duration_since(than).as_secs_f64() > OF_ONE_COMMAND_SECONDS;
     let of = |used: &Mirror| {
         let went_on = used.broken_off_at?;
         let of_one_command = |name: &str| used.set_aside.as_ref().is_some_and(|of_used| of_used.name == name);
-        let aside = replica.set_aside.as_ref().filter(|aside| is_later(aside.at, went_on));
-        match aside.filter(|aside| !of_one_command(&aside.name)) {
-            Some(aside) => Some(GivenBack::As(aside.name.clone())),
-            None => {
-                let in_use = replica.was_in_use.as_ref()?;
-                // Taken over by one command with the other, or before; one that was broken off later had followed until then.
-                let with_it = in_use.from.duration_since(went_on).as_secs_f64() < TAKEN_OVER_WITHIN_SECONDS;
-                (with_it && is_later(in_use.until, went_on)).then_some(GivenBack::AsOf(went_on))
-            }
+        let in_use = replica.was_in_use.as_ref();
+        let parted_at = in_use.and_then(|in_use| in_use.taken_over_at).unwrap_or(went_on);
+        let parted = |was_given_back, fits| Some(Parted { was_given_back, fits, went_on, parted_at });
+        // Taken over by one command with the other, or before; one that was broken off later had followed until then.
+        let with_it = |in_use: &WasInUse| {
+            let within = match (in_use.by, used.went_on_by) {
+                (Some(WentOnBy::Swap), _) => return true,
+                (_, Some(WentOnBy::Swap)) => 0.0,
+                _ => TAKEN_OVER_WITHIN_SECONDS,
+            };
+            in_use.from.duration_since(went_on).as_secs_f64() < within
+        };
+        if let Some(in_use) = in_use.filter(|in_use| with_it(in_use) && in_use.until > went_on) {
+            return parted(true, in_use.left_as.clone());
         }
+        let aside = replica.set_aside.as_ref().filter(|aside| is_later(aside.at, went_on));
+        if let Some(aside) = aside.filter(|aside| !of_one_command(&aside.name)) {
+            return parted(true, Some(aside.name.clone()));
+        }
+        // What a person took over by itself, and its former source follows since, went on from the rest: unless roles were
+        // changed after it, when both had one history.
+        let by_itself = used.went_on_by == Some(WentOnBy::Break)
+            && used.source_heard == Some(SourceHeard::Follows)
+            && replica.turned_at.is_none_or(|turned| turned < went_on);
+        by_itself.then_some(())?;
+        parted(false, None)
     };
     let used = |m: &&Mirror| {
         m.role == Role::Destination
@@ -315,7 +331,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{SetAside, WasInUse};
+    use crate::SetAside;
 
     fn member(name: &str, state: &str) -> Mirror {
         let document = json!({
@@ -408,10 +424,10 @@ mod tests {
         let said = |a: Mirror, b: Mirror| splits(&[a, b])[0].said();
         assert_eq!(
             said(used(SourceHeard::Follows), given(40)),
-            "group shop is split: q/a is the original here, q/b was given back by itself, and is the replica of a:p/v (what hosts wrote to it \
-             here is q/b@rescue-2026-11-26T12:00:40Z); these are of two histories, and no change of roles makes them fit. If what was written \
+            "group shop is split: q/a is the original here, q/b was given back by itself, and is the replica of a:p/v (as hosts here left it, it \
+             is q/b@rescue-2026-11-26T12:00:40Z); these are of two histories, and no change of roles makes them fit. If what was written \
              here counts: farside mirror break q/b --at rescue-2026-11-26T12:00:40Z here. If what was written at a counts: farside mirror \
-             break p/v --at SNAP at a, its newest rescue-TIME, or if there is none its newest from before 2026-11-26T12:00:10Z (farside \
+             break p/v --at SNAP at a, its rescue-TIME of after 2026-11-26T12:00:10Z, or if there is none its newest from before that (farside \
              snapshot list p/v there has the name), then farside mirror resync q/a here"
         );
         let of_person = said(used(SourceHeard::Noted), given(40));
@@ -420,8 +436,41 @@ mod tests {
             "{of_person}"
         );
         // Hosts wrote nothing to it here, but it was given back all the same.
-        let in_use = |from, until| Some(WasInUse { from: at(from), until: at(until) });
+        let in_use = |from, until| {
+            Some(WasInUse {
+                by: Some(WentOnBy::Break),
+                from: at(from),
+                until: at(until),
+                left_as: None,
+                taken_over_at: Some(at(12)),
+            })
+        };
         let unwritten = Mirror { was_in_use: in_use(11, 40), ..member("q/b", "mirrored") };
+        let known = Mirror {
+            was_in_use: in_use(11, 40).map(|in_use| WasInUse { left_as: Some("kept-9".into()), ..in_use }),
+            ..member("q/b", "mirrored")
+        };
+        let known = said(used(SourceHeard::Follows), known);
+        assert!(known.contains("farside mirror break q/b --at kept-9 here"), "{known}");
+        assert!(known.contains("its rescue-TIME of after 2026-11-26T12:00:12Z"), "{known}");
+        // One was taken over by a person, and is followed since; the other never was.
+        let by_person = Mirror { went_on_by: Some(WentOnBy::Break), ..used(SourceHeard::Follows) };
+        let alone = said(by_person.clone(), member("q/b", "mirrored"));
+        assert!(alone.contains("q/b was not taken over with it"), "{alone}");
+        assert!(
+            alone.contains("farside mirror break q/b --at SNAP, its newest from before 2026-11-26T12:00:10Z"),
+            "{alone}"
+        );
+        let turned = Mirror { turned_at: Some(at(30)), ..member("q/b", "mirrored") };
+        assert!(said(by_person, turned).contains("farside mirror swap --group shop here"));
+        // Broken off and given back while the other had changed its role before.
+        let turned = Mirror { went_on_by: Some(WentOnBy::Swap), ..used(SourceHeard::Follows) };
+        let between = Mirror { was_in_use: in_use(12, 40), ..member("q/b", "mirrored") };
+        assert!(said(turned.clone(), between.clone()).contains("farside mirror swap --group shop here"));
+        let both = between.was_in_use.map(|in_use| WasInUse { by: Some(WentOnBy::Swap), ..in_use });
+        assert!(
+            said(turned, Mirror { was_in_use: both, ..member("q/b", "mirrored") }).contains("two histories")
+        );
         let unwritten_said = said(used(SourceHeard::Follows), unwritten.clone());
         assert!(
             unwritten_said

@@ -104,6 +104,20 @@ async fn watching(
             is_to_say = false;
             say_waits(client, &operation, wait).await;
         }
+        // An update that another had begun waits as long as that one was told to; whoever asked for this does not.
+        if let (OperationKind::Update, Some(wait), Some(lost)) =
+            (operation.kind, wait, operation.session_lost_seconds)
+            && begun.elapsed() >= SAY_AFTER
+            && lost >= wait.as_secs_f64()
+        {
+            let message = format!(
+                "no session with the peer for {lost:.0} s; the replica {} is unchanged",
+                operation.volume
+            );
+            break Err(ErrorBody::new(ErrorCode::PeerUnreachable, message).hint(
+                "the mirror goes on trying by itself, if it has a schedule; farside peer list shows when there is a session",
+            ));
+        }
         tokio::select! {
             () = tokio::time::sleep(pause(begun.elapsed())) => {}
             Some(()) = interrupts.recv() => {

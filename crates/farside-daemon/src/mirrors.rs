@@ -554,6 +554,8 @@ impl Mirrors {
                 .map(|o| api::SourceOvertaken { by: o.by.clone(), since: convert::time(o.at) }),
             broken_off_at: broken_off_at(status),
             was_in_use: was_in_use(status),
+            went_on_by: went_on_by(status),
+            turned_at: status.relationship.past.turned_at.filter(|_| follows(status)).map(convert::time),
             set_aside: status.newest_rescue.as_deref().and_then(set_aside),
             owner: self.parts.daemon.clone(),
             ..self.undriven(&status.relationship)
@@ -615,6 +617,8 @@ impl Mirrors {
             source_heard_at: None,
             broken_off_at: None,
             was_in_use: None,
+            went_on_by: None,
+            turned_at: None,
             set_aside: None,
             source_overtaken: None,
             kept_as: None,
@@ -849,12 +853,32 @@ fn broken_off_at(status: &MirrorStatus) -> Option<api::Timestamp> {
     status.relationship.broken_off_at.into_iter().chain(went_on).max().map(convert::time)
 }
 
+fn follows(status: &MirrorStatus) -> bool {
+    status.state != farside_mirror::State::BrokenOff
+}
+
 /// When hosts could write to it, if it follows by a resync since.
 fn was_in_use(status: &MirrorStatus) -> Option<api::WasInUse> {
-    let past = &status.relationship.past;
-    let (from, until) = past.was_broken_off_at.zip(past.resynced_at)?;
-    let follows = status.state != farside_mirror::State::BrokenOff;
-    follows.then(|| api::WasInUse { from: convert::time(from), until: convert::time(until) })
+    let resync = status.relationship.past.resync.filter(|_| follows(status))?;
+    Some(api::WasInUse {
+        from: convert::time(resync.was_broken_off_at.or(resync.taken_over_at)?),
+        by: resync.went_on_by.map(by),
+        until: convert::time(resync.at),
+        left_as: status.left_as.clone(),
+        taken_over_at: resync.taken_over_at.map(convert::time),
+    })
+}
+
+/// By what hosts came to write to it; none if they cannot.
+fn went_on_by(status: &MirrorStatus) -> Option<api::WentOnBy> {
+    status.relationship.past.went_on_by.filter(|_| !follows(status)).map(by)
+}
+
+fn by(by: farside_mirror::WentOnBy) -> api::WentOnBy {
+    match by {
+        farside_mirror::WentOnBy::Break => api::WentOnBy::Break,
+        farside_mirror::WentOnBy::RoleChange => api::WentOnBy::Swap,
+    }
 }
 
 /// The side branch of this name, which has in it when it was set aside.

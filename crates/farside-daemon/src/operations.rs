@@ -334,6 +334,7 @@ fn settle(
                     OperationKind::Resync => plans::after_role_change(
                         error.hint("farside mirror history has the figures"),
                         &document.volume,
+                        !plans::has_crossed(&reason),
                     ),
                     _ => error.hint(
                         "farside mirror history has the figures; the replica is unchanged, or shows the last \
@@ -415,6 +416,7 @@ mod tests {
             shows_own_state: false,
             went_on_from: None,
             newest_rescue: None,
+            left_as: None,
             progress: None,
             source_heard: None,
             source_heard_at: None,

@@ -28,7 +28,9 @@ pub(crate) use self::peers::{
 pub(crate) use self::pools::{
     STOP_TRANSFER, add_clustered, create_pool, delete_pool, drop_staged, forget_pool, import_pool,
 };
-pub(crate) use self::resync::{ResyncFacts, after_role_change, resync, resync_waits, waits_for_session};
+pub(crate) use self::resync::{
+    ResyncFacts, after_role_change, has_crossed, resync, resync_waits, waits_for_session,
+};
 pub(crate) use self::retention::{rotate_otherwise, rotate_otherwise_then, rotates_so_already};
 pub(crate) use self::snapshots::{RollbackFacts, delete_snapshot, rollback};
 pub(crate) use self::volumes::{busy, delete_volume, resize};

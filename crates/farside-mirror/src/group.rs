@@ -114,6 +114,11 @@ impl Groups {
         }
     }
 
+    /// How many mirrors are in it, as far as they are known by now.
+    pub(crate) fn size(&self, key: &GroupKey) -> usize {
+        self.lock().get(key).map_or(0, |group| group.members.len())
+    }
+
     /// The mirror is no more.
     pub(crate) fn leave(self: &Arc<Self>, id: Uuid) {
         let mut groups = self.lock();

@@ -51,7 +51,7 @@ pub use error::MirrorError;
 pub use links::Links;
 pub use log::{LogEntry, LogEvent, RequestedBy};
 pub use options::MirrorOptions;
-pub use past::Past;
+pub use past::{Past, Resynced, WentOnBy};
 pub use queue::{QueueStatus, TransferQueue};
 pub use relationship::{
     Asked, Comparing, Mirror, MirrorStatus, NOT_RESYNCED, Published, ResyncRequest, SourceHeard, Stopped,

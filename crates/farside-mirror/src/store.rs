@@ -215,8 +215,8 @@ pub struct Overtaken {
     pub beyond: Option<String>,
     /// What the volume that went on follows since, the nearest first; with `beyond` that volume itself is before them.
     pub follows: Vec<Place>,
-    /// The group that the destination's mirror is in there.
-    pub group: Option<String>,
+    /// The group that the destination's mirror is in there, and how many mirrors are.
+    pub group: Option<(String, u32)>,
 }
 
 /// A peer's volume.

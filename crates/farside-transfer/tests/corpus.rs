@@ -117,7 +117,7 @@ fn calls() -> Vec<(&'static str, Vec<u8>)> {
         returned: true,
         ..overtaken.clone()
     };
-    let of_a_group = Overtaken { group: "shop".into(), ..overtaken.clone() };
+    let of_a_group = Overtaken { group: "shop".into(), group_size: 2, ..overtaken.clone() };
     let header = StreamHeader {
         version: PROTOCOL_VERSION,
         transfer,

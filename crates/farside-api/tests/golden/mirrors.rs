@@ -31,6 +31,8 @@ fn mirror_status() {
             sleeping: false,
             group_split: None,
             was_in_use: None,
+            went_on_by: None,
+            turned_at: None,
             throttle: Some(4_000_000),
             link: Some(MirrorLink {
                 throttle: "4MB/s".into(),
@@ -104,6 +106,7 @@ fn mirror_destinations() {
             stale: false,
             overtaken: Some(Overtaken {
                 group: None,
+                group_rest: None,
                 since: at("2026-11-21T21:00:00Z"),
                 reported_at: at("2026-11-21T22:00:00Z"),
                 snapshot: Some("s1".into()),

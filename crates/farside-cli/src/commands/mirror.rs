@@ -169,6 +169,17 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
             match all.into_iter().next_back() {
                 Some(last) => {
                     let verb = name_of(&last.kind);
+                    if let Some(at) = updated_since(&context, &volume, &last).await {
+                        context.show(&last, |last| {
+                            format!(
+                                "nothing goes on that was asked for; the last {verb} of {} that was asked for failed, and it was updated since, at \
+                                 {}\n",
+                                last.volume,
+                                time(at)
+                            )
+                        });
+                        return Ok(());
+                    }
                     let last = long_over(last, &verb);
                     show_end(&context, &verb, None, last, None).await?;
                 }
@@ -407,11 +418,20 @@ async fn end(
     Ok(())
 }
 
+/// When an update that nobody asked for has brought what one that somebody asked for did not; none if none has.
+async fn updated_since(context: &Context, volume: &VolumeName, last: &Operation) -> Option<Timestamp> {
+    let failed_at = last.ended_at.filter(|_| last.state == OperationState::Failed)?;
+    matches!(last.kind, OperationKind::Update | OperationKind::Initialize).then_some(())?;
+    let history: Vec<TransferRecord> = context.client.get(&path(volume, "history")).await.ok()?;
+    let brought = history.iter().filter(|record| record.result == TransferResult::Ok);
+    brought.map(|record| record.ended_at).max().filter(|at| *at > failed_at)
+}
+
 /// What has failed before anybody waited for it may have another reason by now, or none: it says when it was.
 fn long_over(mut last: Operation, verb: &str) -> Operation {
     if let (OperationState::Failed, Some(at), Some(error)) = (last.state, last.ended_at, &mut last.error) {
         error.message = format!(
-            "nothing goes on that was asked for; the last {verb} of {} failed at {}: {}",
+            "nothing goes on that was asked for; the last {verb} of {} that was asked for failed at {}: {}",
             last.volume,
             time(at),
             error.message
@@ -634,7 +654,8 @@ async fn replica(context: &Context, volume: &VolumeName) -> Option<Mirror> {
 /// failover: what the other side had of both is not here.
 async fn advise(context: &Context, volume: &VolumeName) {
     let Some(follower) = replica(context, volume).await else { return };
-    print(&outcomes::group_in_use(&follower, &group::in_use_beside(context, &follower).await));
+    let (used, is_followed) = group::in_use_beside(context, &follower).await;
+    print(&outcomes::group_in_use(&follower, &used, is_followed));
     print(&advice_after_resync(&follower));
     print(&right_back(context, &follower).await);
 }

@@ -136,6 +136,9 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
             };
             let Some(shown) = shown else { return Ok(()) };
             context.show(&shown, |s| schedules(std::slice::from_ref(s)));
+            if !context.json && request.retention.as_deref().is_some_and(|keep| keep != "none") {
+                travel_on(&context, volume).await;
+            }
             let of: Result<Volume, _> = context.client.get(&["volumes", &volume.pool, &volume.volume]).await;
             if !context.json && of.is_ok_and(|of| of.replica) {
                 eprintln!(
@@ -146,6 +149,26 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), ErrorBody> {
         }
     }
     Ok(())
+}
+
+/// A timetable rotates at its own site alone: whoever keeps two here is not to find thousands at the far side.
+async fn travel_on(context: &Context, volume: &VolumeName) {
+    let name = volume.to_string();
+    let mirrors = context.client.get_with::<Vec<Mirror>>(&["mirrors"], &[("volume", &name)]).await;
+    let mirrors = mirrors.unwrap_or_default();
+    let replicas: Vec<&str> = mirrors
+        .iter()
+        .filter(|m| m.role == Role::Source && m.overtaken.is_none())
+        .map(|m| m.destination.as_str())
+        .collect();
+    if replicas.is_empty() {
+        return;
+    }
+    eprintln!(
+        "note: each of these snapshots travels to {}, and stays there, whatever is kept here, unless the mirror has a retention of its own: \
+         at that site, farside mirror set POOL/VOL --keep last=10,hourly=24,daily=7",
+        replicas.join(" and ")
+    );
 }
 
 /// `farside clone`.

@@ -205,8 +205,7 @@ fn a_group_that_was_resynced_in_both_directions_is_told_and_taken_back() {
     b.ok("mirror break --group shop --yes");
     write(b, "q", 7);
     write(a, "p", 8);
-    // Each site's administrator takes one of them. What is set aside within a second of a break counts as of it.
-    std::thread::sleep(std::time::Duration::from_millis(1500));
+    // Each site's administrator takes one of them.
     eventually("the source has heard", || status(a, "p/data")["overtaken"].is_object());
     a.ok("mirror resync p/data --from b:q/data --yes");
     let said = b.ok("mirror resync --group shop --yes");
@@ -310,7 +309,6 @@ fn no_change_of_roles_mixes_two_histories_of_a_group_at_either_site() {
     b.ok("mirror break --group shop --yes");
     write_to(b, "q/data", 7);
     write_to(a, "p/log", 8);
-    std::thread::sleep(std::time::Duration::from_millis(1500));
     eventually("the source has heard", || status(a, "p/data")["overtaken"].is_object());
     a.ok("mirror resync p/data --from b:q/data --yes");
     let plan = b.ok("mirror resync q/log --plan");
@@ -319,11 +317,15 @@ fn no_change_of_roles_mixes_two_histories_of_a_group_at_either_site() {
     assert!(said.contains("q/data is in use here, and q/log of the same group (shop) follows"), "{said}");
     eventually("it follows", || status(b, "q/log")["state"] == "mirrored");
     assert_eq!(status(b, "q/log")["set_aside"], Value::Null);
+    let left = status(b, "q/log")["was_in_use"]["left_as"]
+        .as_str()
+        .expect("what it showed is here still")
+        .to_owned();
     for said in
         [b.ok("mirror status"), b.fails(1, "mirror check"), b.fails(4, "mirror swap --group shop --yes")]
     {
         assert!(said.contains("these are of two histories"), "{said}");
-        assert!(said.contains("farside mirror break q/log --at SNAP, its newest from before"), "{said}");
+        assert!(said.contains(&format!("farside mirror break q/log --at {left} here")), "{said}");
     }
     // Only this site knows that the two are of one group.
     for (site, command) in [(b, "mirror swap q/log"), (a, "mirror swap p/data")] {
@@ -333,15 +335,50 @@ fn no_change_of_roles_mixes_two_histories_of_a_group_at_either_site() {
     }
     assert!(!b.ok("mirror break q/log --plan").contains("mirror swap"));
     // What was written here counts, as it says.
-    let since = replica(b, "q/data")["broken_off_at"].as_str().unwrap_or_default().to_owned();
-    let snapshots = b.json("snapshot list q/log");
-    let older =
-        snapshots.as_array().unwrap().iter().filter(|s| s["created_at"].as_str().unwrap() < &since[..]);
-    let newest = older.max_by_key(|s| s["created_at"].as_str()).expect("a point that retention has kept");
-    b.ok(&format!("mirror break q/log --at {} --yes", newest["name"].as_str().unwrap()));
+    b.ok(&format!("mirror break q/log --at {left} --yes"));
     assert_eq!(stamps(b, "q"), [7, 1]);
     let said = b.ok("mirror status");
     assert!(!said.contains("two histories") && !said.contains("different points"), "{said}");
+}
+
+/// One volume of a group was taken over by itself, and its former source follows that: the other never parted from its own.
+#[test]
+fn a_part_of_a_group_that_was_taken_over_alone_is_mixed_with_nothing() {
+    let pair = Pair::start();
+    grouped(&pair, "");
+    let (a, b) = (&pair.a, &pair.b);
+    for volume in VOLUMES {
+        b.ok(&format!("peer allow a q/{volume} --reverse"));
+    }
+    b.ok("mirror update --group shop");
+    b.ok("mirror break q/log --yes");
+    write_to(b, "q/log", 50);
+    write_to(a, "p/data", 43);
+    eventually("it is told", || status(a, "p/log")["overtaken"]["group_rest"] == 1);
+    let said = a.ok("mirror status");
+    assert!(said.contains("of which b did not take over one volume"), "{said}");
+    for command in ["mirror resync --group shop --plan", "mirror resync --group shop --yes"] {
+        let said = a.fails(4, command);
+        assert!(
+            said.contains("b has taken over p/log alone") && said.contains("Nothing was changed"),
+            "{said}"
+        );
+    }
+    a.ok("mirror resync p/log --from b:q/log --yes");
+    eventually("it is followed", || replica(b, "q/log")["source_heard"] == "follows");
+    for said in
+        [b.ok("mirror status"), b.fails(1, "mirror check"), b.fails(4, "mirror swap --group shop --yes")]
+    {
+        assert!(said.contains("these are of two histories"), "{said}");
+        assert!(said.contains("q/data was not taken over with it"), "{said}");
+    }
+    let said = a.fails(4, "mirror swap p/log --yes");
+    assert!(said.contains("these are of two histories"), "{said}");
+    // All of it at the other site, as it says.
+    b.ok("mirror break q/data --yes");
+    eventually("both are told", || status(a, "p/data")["overtaken"]["group_rest"] == 0);
+    a.ok("mirror resync --group shop --yes");
+    assert!(!b.ok("mirror status").contains("two histories"));
 }
 
 /// What was set aside of one volume fits to the other for as long as both are there, whatever has rotated away meanwhile.

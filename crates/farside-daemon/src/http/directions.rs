@@ -397,7 +397,14 @@ async fn resync(
         {
             mirror.set_schedule(schedule).await.map_err(Failure::into_error_body)?;
         }
-        asked.ended().await.map_err(|error| plans::after_role_change(error.into_error_body(), &to))
+        let ended = asked.ended().await;
+        ended.map_err(|error| {
+            let is_replica = of
+                .mirrors
+                .mirror(&to)
+                .is_ok_and(|mirror| mirror.status().state != farside_mirror::State::BrokenOff);
+            plans::after_role_change(error.into_error_body(), &to, is_replica)
+        })
     };
     let id = site.operations.start(subject, async { Ok(work) }).await?;
     Ok(Outcome::Done(site.operations.status(&site.node, &site.mirrors, id)?))

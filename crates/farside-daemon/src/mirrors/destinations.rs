@@ -66,7 +66,11 @@ impl Mirrors {
                 fenced: fenced.contains(&relationship.source),
                 ended: overtaken.ended,
                 beyond: overtaken.beyond.clone(),
-                group: overtaken.group.clone(),
+                group: overtaken.group.as_ref().map(|(name, _)| name.clone()),
+                group_rest: overtaken
+                    .group
+                    .as_ref()
+                    .map(|(name, size)| self.rest_of_group(name, *size, relationship.peer)),
                 follows: follows.clone(),
                 set_back: set_back.contains_key(&relationship.source),
                 follows_since: overtaken
@@ -653,6 +657,7 @@ fn source(held: api::MirrorDestination) -> api::Mirror {
             follows_since: overtaken.follows_since.as_deref(),
             set_back: overtaken.set_back,
             group: overtaken.group.as_deref(),
+            group_rest: overtaken.group_rest.unwrap_or(0) as usize,
         }))
     });
     let why = why.or_else(|| {
@@ -704,6 +709,8 @@ fn source(held: api::MirrorDestination) -> api::Mirror {
         source_heard_at: None,
         broken_off_at: None,
         was_in_use: None,
+        went_on_by: None,
+        turned_at: None,
         set_aside: None,
         source_overtaken: None,
         kept_as: None,

@@ -21,7 +21,7 @@ impl Mirrors {
         let overtaken = self.parts.source.overtaken();
         let is_it =
             |r: &&SourceRelationship| r.source == *volume && r.peer == peer && r.destination == *destination;
-        overtaken.iter().find(is_it)?.overtaken.as_ref()?.group.clone()
+        overtaken.iter().find(is_it)?.overtaken.as_ref()?.group.clone().map(|(name, _)| name)
     }
 
     /// Volumes here that a site has taken over, and that are in this group there.
@@ -29,9 +29,21 @@ impl Mirrors {
         let overtaken = self.parts.source.overtaken().into_iter();
         let is_of_it = |r: &SourceRelationship| {
             let of = r.overtaken.as_ref().filter(|o| o.beyond.is_none() && !o.ended);
-            r.peer == peer && of.is_some_and(|o| o.group.as_deref() == Some(group))
+            r.peer == peer && of.is_some_and(|o| o.group.as_ref().is_some_and(|(name, _)| name == group))
         };
         overtaken.filter(is_of_it).map(|r| r.source).collect()
+    }
+
+    /// How many of a group of `size` mirrors at `peer` that site has not taken over from here, and do not follow it here.
+    pub(crate) fn rest_of_group(&self, group: &str, size: u32, peer: PeerId) -> u32 {
+        let mut known = self.of_group_there(group, peer);
+        let follows = self.statuses().into_iter().map(|status| status.relationship);
+        known.extend(
+            follows.filter(|r| r.peer == peer && r.group.as_deref() == Some(group)).map(|r| r.destination),
+        );
+        known.sort();
+        known.dedup();
+        size.saturating_sub(u32::try_from(known.len()).unwrap_or(u32::MAX))
     }
 
     /// The mirrors of a group are of one site, and their replicas in one pool: only that is of one moment, and changes in one record.

@@ -29,6 +29,8 @@ pub(crate) struct OvertakenFacts<'a> {
     pub(crate) set_back: bool,
     /// The group that the destination is in there.
     pub(crate) group: Option<&'a str>,
+    /// So many volumes of it were not taken over from here.
+    pub(crate) group_rest: usize,
 }
 
 /// Why it is so, and what can be done.
@@ -67,8 +69,8 @@ pub(crate) fn overtaken(facts: &OvertakenFacts<'_>) -> String {
             )
         }
         (None, None, _) => format!(
-            "; the point that hosts there continued from is no longer here: farside mirror resync {volume} --from \
-             {peer}:{destination} --plan looks for an earlier one, and counts"
+            "; the point that hosts there went on from is not here: farside mirror resync {volume} --from {peer}:{destination} --plan looks for \
+             one that both hold, and refuses if there is none (then --whole compares everything)"
         ),
     };
     match facts.follows_since {
@@ -113,6 +115,17 @@ pub(crate) fn overtaken(facts: &OvertakenFacts<'_>) -> String {
                 ),
             };
             let take_over = match facts.group.filter(|_| !facts.ended) {
+                Some(group) if facts.group_rest > 0 => format!(
+                    "it is of group {group} there, of which {peer} did not take over {} from here: volumes that hosts write to at two sites do \
+                     not fit together. Decide for all of it: at {peer}, farside mirror break --group {group} takes over the rest, and farside \
+                     mirror resync {destination} gives this one back. By itself, farside mirror resync {volume} --from {peer}:{destination} takes \
+                     over their state and keeps this one as a side branch",
+                    if facts.group_rest == 1 {
+                        "one volume".to_owned()
+                    } else {
+                        format!("{} volumes", facts.group_rest)
+                    }
+                ),
                 Some(group) => format!(
                     "it is of group {group} there: farside mirror resync --group {group} takes over their state of all of it and keeps what is here \
                      as side branches (of this one alone: farside mirror resync {volume} --from {peer}:{destination})"

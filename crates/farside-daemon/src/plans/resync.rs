@@ -5,7 +5,7 @@ use std::time::Duration;
 use farside_api::{ErrorBody, Plan, Timestamp};
 use farside_engine::VolumeName;
 
-use super::parts::{blocks, keep, lose, old_side_branch, opens, plan, rescue};
+use super::parts::{blocks, keep, lose, old_side_branch, plan};
 use super::retention::points_that_go;
 use crate::convert::roughly;
 
@@ -13,6 +13,13 @@ use crate::convert::roughly;
 pub(crate) fn resync_waits(volume: &VolumeName, peer: &str) -> String {
     format!(
         "a resync that was asked for waits for {peer}: when that answers, {volume} becomes a replica and shows what is there. Until then nothing is changed, and farside mirror abort {volume} gives it up"
+    )
+}
+
+/// What of a volume that follows goes back to it: a rollback is refused there.
+fn taken_back(volume: &VolumeName, what: &str) -> String {
+    format!(
+        "{what}; it opens read-only over NBD under that name, and farside mirror break {volume} --at that name goes back to it"
     )
 }
 
@@ -84,7 +91,7 @@ pub(crate) fn resync(facts: &ResyncFacts<'_>) -> Plan {
             "the two have no point in common: all of {volume} is compared with {from} (8 bytes travel for each block of 4 KiB \
              that is here), and what differs travels; until all of it is here, {volume} shows what it shows now, \
              which stays as {volume}@{}",
-            facts.held_by.unwrap_or("rescue-source-TIME (its name is printed when it is done)")
+            facts.held_by.unwrap_or("rescue-TIME (its name is printed when it is done)")
         ),
         Some(base) => {
             let amount = match facts.incoming_bytes {
@@ -139,13 +146,15 @@ pub(crate) fn resync(facts: &ResyncFacts<'_>) -> Plan {
     let diverged_bytes = if facts.compares || facts.is_left { None } else { facts.diverged_bytes };
     if diverged_bytes != Some(0) {
         let newer = match facts.held_by {
-            Some(held_by) => opens(&format!("{volume}@{held_by}, a snapshot that is here already")),
-            None if facts.compares || facts.is_left => opens(&format!(
-                "a side branch {volume}@rescue-source-TIME (its name is printed when it is done)"
-            )),
-            None => rescue(volume),
+            Some(held_by) => {
+                taken_back(volume, &format!("{volume}@{held_by}, a snapshot that is here already"))
+            }
+            None => taken_back(
+                volume,
+                &format!("a side branch {volume}@rescue-TIME (its name is printed when it is done)"),
+            ),
         };
-        let seconds = facts.diverged_seconds.filter(|_| !facts.compares);
+        let seconds = facts.diverged_seconds.filter(|_| !facts.compares && !facts.is_left);
         keep(&mut plan, newer, diverged_bytes, seconds);
     }
     for old in facts.lets_go {
@@ -166,8 +175,22 @@ pub(crate) fn resync(facts: &ResyncFacts<'_>) -> Plan {
     plan
 }
 
+/// Whether a resync was given up for one in the other direction, by what it ended with: then its volume is what it was before, and the
+/// reason says so.
+pub(crate) fn has_crossed(reason: &str) -> bool {
+    reason.contains("was asked at the same time to follow")
+}
+
 /// What a resync that failed after the volume had become a replica leaves behind.
-pub(crate) fn after_role_change(error: ErrorBody, volume: &impl std::fmt::Display) -> ErrorBody {
+pub(crate) fn after_role_change(
+    error: ErrorBody,
+    volume: &impl std::fmt::Display,
+    is_replica: bool,
+) -> ErrorBody {
+    // It has given way to another resync, or somebody has broken it off: hosts may write to it, and the error says why.
+    if !is_replica {
+        return error;
+    }
     let left = format!(
         "{volume} is a read-only replica again, and no host writes to it; farside mirror break {volume} undoes that, farside mirror \
          update {volume} tries again"

@@ -323,12 +323,12 @@ fn a_break_shows_what_never_arrived_and_what_becomes_a_side_branch() {
 #[test]
 fn a_resync_that_failed_says_that_the_role_has_changed() {
     let failed = || ErrorBody::new(ErrorCode::Failed, "resync of p/db: no space");
-    let hint = after_role_change(failed(), &volume()).hint.unwrap();
+    let hint = after_role_change(failed(), &volume(), true).hint.unwrap();
     assert!(
         hint.contains("p/db is a read-only replica again") && hint.contains("farside mirror break p/db"),
         "{hint}"
     );
-    let hint = after_role_change(failed().hint("see the log"), &volume()).hint.unwrap();
+    let hint = after_role_change(failed().hint("see the log"), &volume(), true).hint.unwrap();
     assert!(hint.ends_with("tries again. see the log"), "{hint}");
 }
 
@@ -361,20 +361,20 @@ fn resync_and_swap_lose_nothing() {
          would: what b:q/db wrote since s9 (3 blocks of 4 KiB) travels; until all of it is here, p/db shows what it shows now
          would: the mirror of p/db at b:q/db is over, or stays broken off, until that side is resynced again
          lost: Some(0) Some(0) Some(0.0)
-         kept: a side branch p/db@rescue-TIME (its name is printed when it is done); it opens read-only over NBD under that name, and farside snapshot rollback goes back to it
+         kept: a side branch p/db@rescue-TIME (its name is printed when it is done); it opens read-only over NBD under that name, and farside mirror break p/db --at that name goes back to it
          kept: Some(2) Some(8192) Some(600.0)",
     );
     let another = resync(&ResyncFacts { ends: None, replaces: Some("c:w/db"), compares: true, ..facts });
     assert!(another.would[1].contains("all of p/db is compared with b:q/db"), "{another:?}");
-    assert!(another.would[1].contains("stays as p/db@rescue-source-TIME"), "{another:?}");
+    assert!(another.would[1].contains("stays as p/db@rescue-TIME"), "{another:?}");
     assert!(another.would[2].contains("where b:q/db is empty, p/db is empty too"), "{another:?}");
     assert!(another.would[3].contains("the mirror of p/db with c:w/db is over"), "{another:?}");
     let kept = another.kept_as.unwrap();
-    assert!(kept.contains("p/db@rescue-source-TIME") && another.kept_bytes.is_none(), "{kept}");
+    assert!(kept.contains("p/db@rescue-TIME") && another.kept_bytes.is_none(), "{kept}");
     let facts = ResyncFacts { compares: false, ..facts };
     // A source that was taken back has what is here on a side branch.
     let left = resync(&ResyncFacts { is_left: true, diverged_bytes: Some(0), ..facts }).kept_as.unwrap();
-    assert!(left.contains("p/db@rescue-source-TIME"), "{left}");
+    assert!(left.contains("p/db@rescue-TIME"), "{left}");
     let used = ["p/log".to_owned()];
     let of_group = resync(&ResyncFacts { in_use: Some(("shop", &used)), ..facts });
     assert!(of_group.would[2].contains("in group shop, of which p/log stays in use here"), "{of_group:?}");
@@ -504,7 +504,7 @@ fn what_ends_relationships_loses_no_data() {
         &remove_peer(&facts),
         "remove peer b
          would: the session with b is cut, and the site is unknown here from then on
-         would: its rights here end; to undo this, both sites must pair again
+         would: its rights here end; to undo this, both sites must pair again, and each must give the other its rights again
          would: p/r gets no more updates; it can still be broken off
          would: b:q/log gets no more updates of p/log, which goes on here as it is
          would: p/db stays fenced, because b has overtaken it; to let hosts write there again: farside mirror release p/db 0123abcd
@@ -530,7 +530,11 @@ fn who_was_overtaken_learns_by_how_much_and_what_to_do() {
         follows_since: None,
         set_back: false,
         group: None,
+        group_rest: 0,
     };
+    let part = overtaken(&OvertakenFacts { group: Some("shop"), group_rest: 1, ..facts() });
+    assert!(part.contains("of which b did not take over one volume from here"), "{part}");
+    assert!(!part.contains("resync --group"), "{part}");
     let of_group = overtaken(&OvertakenFacts { group: Some("shop"), ..facts() });
     assert!(
         of_group.contains("differ; it is of group shop there: farside mirror resync --group shop takes over their state of all of it"),

@@ -85,7 +85,7 @@ impl Hook {
             let program = command.first()?;
             let why = why_not_run(Path::new(program))?;
             Some(format!(
-                "[hooks.{name}]: no snapshot will be taken with it before that is mended: {what} {program}: {why}"
+                "[hooks.{name}]: snapshots are taken without it (auto-TIME) before that is mended: {what} {program}: {why}"
             ))
         };
         [("freeze", &self.freeze), ("thaw", &self.thaw)].into_iter().filter_map(doubt).collect()
@@ -94,8 +94,13 @@ impl Hook {
     /// Begins to freeze, by a command that can be found again by `mark`.
     ///
     /// # Errors
-    /// Why it could not.
+    /// Why it could not: also that nothing could thaw it afterwards.
     pub(crate) fn begin_freeze(&self, volumes: &[String], mark: Uuid) -> Result<Step, String> {
+        if let Some(program) = self.thaw.first()
+            && let Some(why) = why_not_run(Path::new(program))
+        {
+            return Err(format!("nothing was frozen, as thaw could not begin: {program}: {why}"));
+        }
         begin("freeze", &self.freeze, self.timeout, volumes, Some(mark))
     }
 

@@ -439,6 +439,7 @@ struct SourceRow {
     overtaken_beyond: Option<String>,
     overtaken_follows: Option<Vec<u8>>,
     overtaken_group: Option<String>,
+    overtaken_group_size: Option<i64>,
     released_at: Option<i64>,
     released_why: Option<String>,
 }
@@ -458,6 +459,7 @@ from_row!(SourceRow {
     overtaken_beyond,
     overtaken_follows,
     overtaken_group,
+    overtaken_group_size,
     released_at,
     released_why
 });
@@ -484,7 +486,9 @@ impl SourceRow {
                     ended: self.overtaken_ended,
                     beyond: self.overtaken_beyond,
                     follows: upstream(self.overtaken_follows.as_deref()).follows,
-                    group: self.overtaken_group,
+                    group: self.overtaken_group.map(|name| {
+                        (name, self.overtaken_group_size.and_then(|n| n.try_into().ok()).unwrap_or(0))
+                    }),
                 }),
             },
             released: self
@@ -508,14 +512,14 @@ impl SourceStore for State {
         query(
             "INSERT INTO source_relationships (id, peer, source, destination, base, since, \
              overtaken_reported_at, overtaken_broken_off_at, overtaken_snapshot, overtaken_root, overtaken_fenced, overtaken_ended, \
-             overtaken_beyond, overtaken_follows, overtaken_group, released_at, released_why) \
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17) \
+             overtaken_beyond, overtaken_follows, overtaken_group, overtaken_group_size, released_at, released_why) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18) \
              ON CONFLICT (id) DO UPDATE SET peer = excluded.peer, source = excluded.source, destination = excluded.destination, base = excluded.base, \
              since = excluded.since, overtaken_reported_at = excluded.overtaken_reported_at, \
              overtaken_broken_off_at = excluded.overtaken_broken_off_at, overtaken_snapshot = excluded.overtaken_snapshot, \
              overtaken_root = excluded.overtaken_root, overtaken_fenced = excluded.overtaken_fenced, \
              overtaken_ended = excluded.overtaken_ended, overtaken_beyond = excluded.overtaken_beyond, \
-             overtaken_follows = excluded.overtaken_follows, overtaken_group = excluded.overtaken_group, released_at = excluded.released_at, \
+             overtaken_follows = excluded.overtaken_follows, overtaken_group = excluded.overtaken_group, overtaken_group_size = excluded.overtaken_group_size, released_at = excluded.released_at, \
              released_why = excluded.released_why",
         )
         .bind(relationship.id.as_bytes().as_slice())
@@ -532,7 +536,8 @@ impl SourceStore for State {
         .bind(overtaken.is_some_and(|o| o.ended))
         .bind(overtaken.and_then(|o| o.beyond.as_ref()))
         .bind(overtaken.and_then(|o| Upstream { follows: o.follows.clone(), overtaken: None }.to_bytes()))
-        .bind(overtaken.and_then(|o| o.group.as_ref()))
+        .bind(overtaken.and_then(|o| o.group.as_ref()).map(|(name, _)| name))
+        .bind(overtaken.and_then(|o| o.group.as_ref()).map(|(_, size)| i64::from(*size)))
         .bind(relationship.released.as_ref().map(|released| nanoseconds(released.at)))
         .bind(relationship.released.as_ref().map(|released| &released.why))
         .execute(&self.writer)
@@ -694,7 +699,7 @@ mod tests {
                 ended: true,
                 beyond: Some("c:r/v".into()),
                 follows: vec![Place { site: [4; 32], volume: "r/v".parse().unwrap() }],
-                group: Some("shop".into()),
+                group: Some(("shop".into(), 3)),
             });
             source.released = Some(Released { at: Timestamp(7), why: "it was old".into() });
             state.save_source(&source).await.unwrap();

@@ -44,7 +44,7 @@ pub(super) const TABLES: [Table; 21] = [
         ("overtaken_reported_at", Integer), ("overtaken_broken_off_at", Integer), ("overtaken_snapshot", Bytes),
         ("overtaken_root", Bytes), ("released_at", Integer), ("released_why", Text), ("overtaken_fenced", Bool),
         ("overtaken_ended", Bool), ("overtaken_beyond", Text), ("overtaken_follows", Bytes),
-        ("overtaken_group", Text),
+        ("overtaken_group", Text), ("overtaken_group_size", Integer),
     ]),
     table("endings", &[("relationship", Bytes), ("peer", Bytes), ("at", Integer), ("request", Bytes)]),
     numbered("transfers", "sequence", &[

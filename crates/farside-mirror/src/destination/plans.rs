@@ -132,13 +132,12 @@ impl Destination {
             false => Vec::new(),
         };
         let retention_lets_go = retention_lets_go.iter().map(PlanPoint::of).collect();
-        // Where everything is compared, what is here counts as what the source left behind.
         let compares = common.incoming.is_none();
         let held_by = plan.held_by.clone().filter(|_| !with_group);
         let differs = compares || plan.set_aside != ChangedBytes::default();
         let is_left = common.is_beside && !differs;
         let lets_go = match with_group || (held_by.is_none() && (differs || is_left)) {
-            true => self.would_let_go(volume, (compares || is_left) && !with_group).await?,
+            true => self.would_let_go(volume, false).await?,
             false => Vec::new(),
         };
         let follows = common.follows.into_iter().next().map(|place| place.volume);

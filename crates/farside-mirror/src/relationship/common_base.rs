@@ -165,7 +165,7 @@ pub(crate) async fn no_room(
     let pool = &destination.pool;
     let to_make_room = match &room.below {
         Some(below) => format!("free some of the file system of {}", below.path),
-        None => format!("farside pool grow {pool}"),
+        None => format!("farside pool grow {pool} --size SIZE"),
     };
     (brings > room.room_bytes).then(|| {
         format!(

@@ -62,6 +62,7 @@ impl Driver {
         self.settle_back();
         (self.kept_with_group, self.held_as) = (None, None);
         self.relationship.broken_off_at = Some(self.parts.clock.now());
+        self.relationship.past = self.relationship.past.broken_off();
         self.relationship.resync_pending = false;
         (self.relationship.told, self.relationship.ended_there) = (false, false);
         self.relationship.role_change = self.next_role_change();

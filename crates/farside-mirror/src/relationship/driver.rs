@@ -102,6 +102,8 @@ pub(super) struct Driver {
     pub(super) rescues: Vec<Uuid>,
     /// The newest of them that hosts wrote.
     newest_rescue: Option<String>,
+    /// See [`Found::left_as`](super::inspect::Found::left_as).
+    left_as: Option<String>,
     /// An update that nobody asked to go back has made one; until a person asks for something, or it is gone.
     pub(super) went_back: Option<(Uuid, String)>,
     /// When that was, on monotonic time.
@@ -195,6 +197,7 @@ impl Driver {
             quiet: QuietUpdates::default(),
             rescues: Vec::new(),
             newest_rescue: None,
+            left_as: None,
             went_back: None,
             went_back_at: Duration::ZERO,
             is_back_settled: false,
@@ -326,6 +329,7 @@ impl Driver {
                 }
                 self.current = found.current;
                 self.went_on_from = found.went_on_from;
+                self.left_as = found.left_as;
                 self.newest_rescue = rescues::newest_of_hosts(&found.rescues);
                 self.rescues = found.rescues.into_iter().map(|(uuid, _)| uuid).collect();
                 self.forgotten_fence = found.forgotten_fence;
@@ -648,6 +652,7 @@ impl Driver {
             current: self.current.clone(),
             shows_own_state: self.shows_own_state(),
             newest_rescue: self.newest_rescue.clone(),
+            left_as: self.left_as.clone(),
             went_on_from: self.went_on_from.filter(|_| self.state.work == Work::BrokenOff),
             forecast: self.forecast(),
             queue_position: None,

@@ -26,6 +26,8 @@ pub(super) struct Found {
     pub(super) current: Option<Published>,
     /// Of one that is broken off: the point that hosts went on from.
     pub(super) went_on_from: Option<WentOnFrom>,
+    /// Name of the snapshot that has what it showed before the resync by which it follows, or followed last.
+    pub(super) left_as: Option<String>,
     /// What the volume's earlier content became: side branches, and what the source left behind, which may lie below what came next.
     pub(super) rescues: Vec<(Uuid, String)>,
 }
@@ -107,10 +109,13 @@ pub(super) fn inspect(engine: &dyn Engine, relationship: &Relationship) -> Resul
     let went_on_from = went_on.map(|newest| {
         let at = snapshots[newest].created_at;
         let name = &snapshots[newest].name;
-        let is_own = rescues::is_reserved(name) && !rescues::is_of_source(name);
+        // As hosts here left it, whatever it is called.
+        let is_left = relationship.past.left() == Some(snapshots[newest].uuid);
+        let is_own = is_left || rescues::is_reserved(name) && !rescues::is_of_source(name);
         let first = snapshots[..newest].iter().rfind(|s| is_version(s) && !rescues::is_reserved(&s.name));
         let since = match is_own {
             // From that version they went on the first time: whatever went on from it as well fits.
+            true if is_left && !rescues::is_reserved(name) => since(engine, volume, &snapshots[..=newest]),
             true => relationship
                 .past
                 .moment_below(snapshots[newest].uuid)
@@ -124,7 +129,7 @@ pub(super) fn inspect(engine: &dyn Engine, relationship: &Relationship) -> Resul
     let is_one_line = engine.branches(&volume.pool).is_none();
     let is_aside = |s: &&SnapshotInfo| is_one_line || snapshots.iter().all(|on_line| on_line.uuid != s.uuid);
     let rescues = rescues::of(&all)
-        .filter(|s| is_aside(s) || rescues::is_of_source(&s.name))
+        .filter(|s| is_aside(s) || rescues::is_of_source(&s.name) || relationship.past.is_set_aside(s.uuid))
         .map(|s| (s.uuid, s.name.clone()))
         .collect();
     let found = Found {
@@ -135,6 +140,10 @@ pub(super) fn inspect(engine: &dyn Engine, relationship: &Relationship) -> Resul
         forgotten_fence,
         current,
         went_on_from,
+        left_as: relationship
+            .past
+            .left()
+            .and_then(|left| Some(all.iter().find(|s| s.uuid == left)?.name.clone())),
         rescues,
     };
     Ok(Inspected::Found(Box::new(found)))

@@ -101,6 +101,7 @@ impl Mirror {
             shows_own_state: false,
             went_on_from: None,
             newest_rescue: None,
+            left_as: None,
             forecast: None,
             queue_position: None,
             progress: None,

@@ -9,6 +9,7 @@ use super::announcements::{beyond_message, overtaken_message, swap_message};
 use super::divergence_notice::{DivergenceNotice, Heard, PendingNotice};
 use super::driver::Driver;
 use super::status::SourceHeard;
+use crate::group::GroupKey;
 use crate::source::Overtaker;
 use crate::state::Work;
 use crate::store::{Relationship, SwapMark};
@@ -35,7 +36,9 @@ impl Driver {
             .filter(|_| !self.is_swapping)
             .map(|(reverse, phase)| swap_message(&relationship, reverse, phase));
         let overtaken = if broken_off {
-            Some(overtaken_message(&relationship, self.current.as_ref()))
+            let size = GroupKey::of(&relationship).map_or(0, |key| self.parts.groups.size(&key));
+            let group_size = u32::try_from(size).unwrap_or(u32::MAX);
+            Some(Overtaken { group_size, ..overtaken_message(&relationship, self.current.as_ref()) })
         } else {
             let beyond = self.overtaker();
             // A source may still believe what was said before a restart: it is told once that it is not so.

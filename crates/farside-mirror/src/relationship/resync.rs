@@ -25,6 +25,7 @@ use super::driver::Driver;
 use crate::error::{MirrorError, blocking};
 use crate::limits::BREAK_PATIENCE;
 use crate::log::{LogEvent, RequestedBy};
+use crate::past::Resynced;
 use crate::shown::{Holder, keep_as_of, keep_for_good};
 use crate::state::{Event, Work};
 use crate::store::{Relationship, SwapMark};
@@ -57,7 +58,14 @@ impl Driver {
         let went_on_from = self.went_on_from.filter(|_| was_writable);
         let went_on_from = went_on_from.map(|from| if from.is_own { from.since } else { from.at });
         let pending = Relationship {
-            past: before.past.resynced(self.parts.clock.now(), before.broken_off_at, went_on_from),
+            past: before.past.resynced(Resynced {
+                at: self.parts.clock.now(),
+                was_broken_off_at: before.broken_off_at,
+                went_on_by: before.past.went_on_by,
+                taken_over_at: self.taken_over_at(),
+                went_on_from,
+                left: Some(base),
+            }),
             resync_pending: true,
             broken_off_at: None,
             swap,
@@ -68,6 +76,7 @@ impl Driver {
             ..before.clone()
         };
         self.parts.store.save(&pending).await?;
+        let mut held_as = None;
         if !is_follower || self.state.work == Work::BrokenOff {
             self.notice = None;
             let (engine, relationship) = (self.parts.engine.clone(), pending.clone());
@@ -80,6 +89,7 @@ impl Driver {
             if let Ok(kept) = &followed {
                 self.held_as = kept.holder.as_ref().map(|holder| holder.snapshot.name.clone());
                 self.kept_with_group = kept.with_group.clone();
+                held_as = kept.holder.as_ref().map(|holder| holder.snapshot.uuid);
             }
             if let Err(error) = followed {
                 if let Err(error) = self.parts.store.save(&before).await {
@@ -91,6 +101,10 @@ impl Driver {
                 return Err(error);
             }
             self.relationship = pending;
+            if let Some(resync) = &mut self.relationship.past.resync {
+                // What a person's snapshot has is not set aside once more.
+                resync.left = held_as.or(resync.left);
+            }
             self.shows_own = true;
             self.left = replaces.map(|replaced| replaced.left).unwrap_or_default();
             self.probe().await;
@@ -115,6 +129,14 @@ impl Driver {
         self.why = None;
         self.log(LogEvent::Request { by: RequestedBy::Person }, Some(TransferKind::Resync), None).await;
         self.join(next, action, TransferKind::Resync, link_wait, ended).await
+    }
+
+    /// When hosts had gone on at what this follows, by what that site has told.
+    fn taken_over_at(&self) -> Option<Timestamp> {
+        let Relationship { peer, source, destination, .. } = &self.relationship;
+        let told = self.parts.source.overtaken_of(destination);
+        let told = told.into_iter().find(|r| r.peer == *peer && r.destination == *source)?;
+        told.overtaken?.broken_off_at
     }
 
     /// The resync has crossed with one in the other direction: each volume would follow the other. It is taken back, unless

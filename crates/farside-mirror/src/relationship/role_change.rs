@@ -147,6 +147,7 @@ impl Driver {
             return;
         }
         self.relationship.swap = Some(SwapMark::TakenOver { reverse });
+        self.relationship.past = self.relationship.past.taken_over();
         let saved = tokio::time::timeout(BREAK_PATIENCE, self.parts.store.save(&self.relationship)).await;
         if !matches!(saved, Ok(Ok(()))) {
             tracing::warn!(relationship = %self.relationship.id, "the roles have changed, but the database does not know it");
@@ -232,7 +233,7 @@ impl Driver {
         let now = self.parts.clock.now();
         self.state.work = Work::BrokenOff;
         self.relationship.broken_off_at = Some(now);
-        self.relationship.past = self.relationship.past.roles_changed();
+        self.relationship.past = self.relationship.past.taken_over();
         (self.relationship.told, self.relationship.ended_there) = (false, false);
         // Only now: until the record is durable the other side can still be made writable.
         self.relationship.swap = Some(SwapMark::TakenOver { reverse });
@@ -395,7 +396,7 @@ impl Driver {
                 // its former original to follow.
                 quiesced: false,
                 upstream: Upstream::default(),
-                past: self.relationship.past.roles_changed(),
+                past: self.relationship.past.turned(self.parts.clock.now()),
                 told: false,
                 ended_there: false,
                 ..self.relationship.clone()

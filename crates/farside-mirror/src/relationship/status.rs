@@ -106,6 +106,8 @@ pub struct MirrorStatus {
     pub went_on_from: Option<WentOnFrom>,
     /// Name of the side branch that was set aside last of what hosts wrote here; none if there is none.
     pub newest_rescue: Option<String>,
+    /// Name of the snapshot that has what the volume showed before the resync by which it follows; none if there is none any more.
+    pub left_as: Option<String>,
     /// What will come of its objective; none if it has none, or nothing is known yet.
     pub forecast: Option<Forecast>,
     /// Its place among those that wait for their turn, the next is 1; none if it does not.

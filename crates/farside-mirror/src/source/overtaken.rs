@@ -145,7 +145,10 @@ impl Shared {
         if let (PoolSays::Present { is_taken_over: true, .. }, Some(reversal)) = (pool, self.reversal()) {
             self.registry.accept(relationship, word.change, RoleChangeMessage::End);
             self.registry.follows(relationship, word.change);
-            reversal.done(&volume, relationship, word.group.clone()).await.map_err(to_refusal)?;
+            reversal
+                .done(&volume, relationship, word.group.clone().map(|(name, _)| name))
+                .await
+                .map_err(to_refusal)?;
             return Ok(noted(Standing::Follows));
         }
         let lock = self.registry.lock(relationship);
@@ -351,7 +354,13 @@ impl Shared {
             ended: word.ended,
             beyond: word.beyond.clone(),
             follows: word.follows.clone(),
-            group: word.group.clone(),
+            group: word.group.clone().map(|(name, size)| {
+                // A site that has just started may not know all of them yet.
+                let known = before.as_ref().filter(|o| o.broken_off_at.map_or(0, |at| at.0) == broken_off_at);
+                let known = known.and_then(|o| o.group.as_ref()).filter(|(of, _)| *of == name);
+                let size = size.max(known.map_or(0, |(_, size)| *size));
+                (name, size)
+            }),
         };
         // When it was told does not matter.
         let what = |o: &Overtaken| Overtaken { reported_at, ..o.clone() };

@@ -18,9 +18,7 @@ use uuid::Uuid;
 
 use super::named;
 use super::resume::{self, Kept};
-use crate::bases::{
-    KEPT, RESCUE_OF_SOURCE, arrival_name, candidates, common_of, free_name, kept_of, readable_root, release,
-};
+use crate::bases::{KEPT, arrival_name, candidates, common_of, free_name, kept_of, readable_root, release};
 use crate::error::TransferError;
 use crate::going_back::{Back, GoingBack, go_back};
 use crate::kind::TransferKind;
@@ -197,6 +195,7 @@ fn keep_what_is_gone(
     volume: &VolumeName,
     relationship: Uuid,
     base: Uuid,
+    stem: &str,
 ) -> Result<(), TransferError> {
     let shown = engine.all_snapshots(volume)?.into_iter().find(|s| s.uuid == base);
     let Some(shown) = shown else { return Ok(()) };
@@ -210,7 +209,7 @@ fn keep_what_is_gone(
     if shown.owner == SnapshotOwner::Person {
         return Ok(());
     }
-    let kept = engine.hand_over(volume, shown.uuid, SnapshotOwner::Person, RESCUE_OF_SOURCE, None)?;
+    let kept = engine.hand_over(volume, shown.uuid, SnapshotOwner::Person, stem, None)?;
     tracing::warn!(
         %volume, was = shown.name, rescued = kept.name,
         "the source does not have what this replica showed any more; it is kept at this site"
@@ -225,6 +224,8 @@ pub(crate) struct Proved {
     pub(crate) step: TravellingSnapshot,
     /// The version shown, if the source has left it behind: it is kept for a person first.
     pub(crate) gone: Option<Uuid>,
+    /// As what it is kept: what a resync replaces is not what its source left behind, wherever that has it.
+    pub(crate) gone_as: &'static str,
     /// Other destinations hold it too: it stays until a plan does not name it any more.
     pub(crate) is_common: bool,
 }
@@ -261,7 +262,13 @@ impl Proved {
         check_replica(engine, &self.replica.destination, self.replica.relationship)?;
         // First: a crash in between leaves a snapshot of what is still shown.
         if let Some(gone) = self.gone {
-            keep_what_is_gone(engine, &self.replica.destination, self.replica.relationship, gone)?;
+            keep_what_is_gone(
+                engine,
+                &self.replica.destination,
+                self.replica.relationship,
+                gone,
+                self.gone_as,
+            )?;
         }
         Ok(spec)
     }

@@ -21,7 +21,7 @@ use super::resume::{self, Fate, Kept, Opened};
 use super::together::{Brought, Together};
 use super::transfer::{NoRoom, Outcome, Transfer};
 use super::{known, named, publish, receive};
-use crate::bases::{keep_common, kept_for_others};
+use crate::bases::{RESCUE, RESCUE_OF_SOURCE, keep_common, kept_for_others};
 use crate::calls::call;
 use crate::error::{TransferError, blocking, piece};
 use crate::kind::TransferKind;
@@ -411,6 +411,7 @@ impl Transfer {
             staged: staged.clone(),
             step: step.clone(),
             gone: gone.filter(|_| !is_unchanged),
+            gone_as: if self.kind == TransferKind::Resync { RESCUE } else { RESCUE_OF_SOURCE },
             is_common,
         };
         let name = match self.publish(proved, group).await {

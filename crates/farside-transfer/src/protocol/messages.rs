@@ -438,6 +438,9 @@ pub struct Overtaken {
     /// The group that the destination's mirror is in; empty if it is in none, or the site does not say.
     #[prost(string, tag = "14")]
     pub group: String,
+    /// How many mirrors are in it; 0 with no group.
+    #[prost(uint32, tag = "15")]
+    pub group_size: u32,
 }
 
 /// Answer to [`Overtaken`].

@@ -136,7 +136,7 @@ fn follows_here(mirror: &Mirror) -> String {
     let Mirror { name, source, .. } = mirror;
     let Some((site, volume)) = source.split_once(':') else { return String::new() };
     format!(
-        "to go on here: once {site} is back, farside mirror status {volume} there has the line that makes {volume} follow {name}\n"
+        "to go on here: as soon as {site} is there, farside mirror status {volume} at {site} has the line that makes it follow {name}\n"
     )
 }
 

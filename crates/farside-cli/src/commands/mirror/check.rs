@@ -150,6 +150,14 @@ pub(super) fn judged(
                 wrong.push(Problem::new(&name, message));
                 continue;
             }
+            // A way back that nothing has come through yet, for one: the cron of the only good site must not be content.
+            let is_first = matches!(row.state, MirrorState::Uninitialized | MirrorState::Initializing);
+            let has_other = rows.iter().any(|m| m.destination == row.destination && m.id != row.id);
+            if follows && is_first && !has_other {
+                let message = format!("{} of {name} holds no whole copy yet", row.destination);
+                wrong.push(Problem::new(&name, message));
+                continue;
+            }
             let Some(lag) = row.lag_seconds else { continue };
             // A newer mirror into the same volume is the one that counts.
             let is_newer = |m: &&&Mirror| m.destination == row.destination && m.lag_seconds < Some(lag);
@@ -269,8 +277,17 @@ pub(super) fn with_alarms(
             .iter()
             .any(|name| *name == subject || name.split_once('/').is_some_and(|(pool, _)| pool == subject))
     };
+    // An alarm is cleared a moment after its cause: the mirror knows sooner that there was room.
+    let is_over = |alarm: &Alarm| {
+        let is_it = |m: &&Mirror| m.role == Role::Destination && m.name == alarm.subject;
+        let mut of_it = mirrors.iter().filter(is_it);
+        alarm.kind == "no-room" && of_it.any(|m| m.stopped.is_none() && m.state == MirrorState::Mirrored)
+    };
     let told = alarms.iter().filter(|alarm| {
-        OF_DATA.contains(&alarm.kind.as_str()) && !alarm.acknowledged && is_about(&alarm.subject)
+        OF_DATA.contains(&alarm.kind.as_str())
+            && !alarm.acknowledged
+            && is_about(&alarm.subject)
+            && !is_over(alarm)
     });
     let mut problems: Vec<Problem> = told
         .map(|alarm| Problem::new(&alarm.subject, format!("{} ({})", alarm.message, alarm.kind)))

@@ -18,19 +18,22 @@ pub(super) fn advice_after_resync(follower: &Mirror) -> String {
     }
     if follower.retention.is_none() {
         advice += &format!(
-            "{name} keeps only its newest point, whatever the other side has kept until now; farside mirror set {name} --keep \
-             last=10,hourly=24,daily=7 keeps more\n"
+            "{name} keeps its newest point and every snapshot that the other side takes by name or timetable, and nothing rotates; farside mirror \
+             set {name} --keep last=10,hourly=24,daily=7 keeps more points, and lets old ones go\n"
         );
     }
     advice
 }
 
-/// That a part of its group is used here still; nothing if none is.
-pub(super) fn group_in_use(follower: &Mirror, used: &[String]) -> String {
+/// That a part of its group is used here still; nothing if none is. `is_split`: status says so, with what helps.
+pub(super) fn group_in_use(follower: &Mirror, used: &[String], is_split: bool) -> String {
     let Some(group) = follower.group.as_ref().filter(|_| !used.is_empty()) else { return String::new() };
+    let then = match is_split {
+        true => "farside mirror status says what helps".to_owned(),
+        false => format!("to have all of it follow: farside mirror resync --group {group}"),
+    };
     format!(
-        "{} {} in use here, and {} of the same group ({group}) follows: what hosts write at two sites does not fit together. To have all of it \
-         follow: farside mirror resync --group {group}\n",
+        "{} {} in use here, and {} of the same group ({group}) follows: what hosts write at two sites does not fit together; {then}\n",
         used.join(", "),
         if used.len() == 1 { "is" } else { "are" },
         follower.name

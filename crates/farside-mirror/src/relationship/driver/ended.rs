@@ -269,6 +269,7 @@ impl Driver {
                 }
                 self.current = found.current;
                 self.forgotten_fence = found.forgotten_fence;
+                self.left_as = found.left_as;
                 self.doubt_forgotten_fence();
                 outcome.report.set_aside = self.note_rescues(&outcome.report, found.rescues).await;
                 self.set_aside.extend_from_slice(&outcome.report.set_aside);
@@ -339,6 +340,7 @@ impl Driver {
         for (uuid, snapshot) in now.into_iter().filter(|(uuid, _)| !before.contains(uuid)) {
             if report.kind == TransferKind::Resync {
                 self.remember_set_aside(uuid).await;
+                self.left_as = Some(snapshot.clone());
             }
             if report.kind == TransferKind::Resync && self.is_told_by_group(uuid).await {
                 continue;
@@ -367,6 +369,7 @@ impl Driver {
         if report.kind == TransferKind::Resync && has_shown {
             if let Some(SnapshotInfo { name, uuid, .. }) = self.kept_with_group.take() {
                 self.remember_set_aside(uuid).await;
+                self.left_as = Some(name.clone());
                 set_aside.push(name.clone());
                 let event = LogEvent::Rescue { snapshot: name };
                 self.log(event, Some(report.kind), Some(report.id)).await;
@@ -380,9 +383,12 @@ impl Driver {
 
     /// From which moment hosts went on to what the resync has set aside: whoever goes back to it is to know what fits to it.
     async fn remember_set_aside(&mut self, uuid: Uuid) {
-        if self.relationship.past.note_set_aside(uuid)
-            && let Err(error) = self.parts.store.save(&self.relationship).await
-        {
+        self.relationship.past.note_set_aside(uuid);
+        // No later update takes it for what its source has left behind.
+        if !self.rescues.contains(&uuid) {
+            self.rescues.push(uuid);
+        }
+        if let Err(error) = self.parts.store.save(&self.relationship).await {
             tracing::warn!(
                 relationship = %self.relationship.id, "the state database could not record from which point a side branch went on; \
                  the side branch is whole, and what fits to it may not be known after a restart: {error}"

@@ -36,7 +36,8 @@ pub(super) struct Word {
     pub(super) keeps_snapshot: bool,
     pub(super) again: bool,
     pub(super) ended: bool,
-    pub(super) group: Option<String>,
+    /// And how many mirrors are in it.
+    pub(super) group: Option<(String, u32)>,
 }
 
 impl Word {
@@ -62,7 +63,9 @@ impl Word {
             keeps_snapshot: message.keeps_snapshot,
             again: message.again,
             ended: message.ended,
-            group: convert::group_name(&message.group).map_err(to_refusal)?,
+            group: convert::group_name(&message.group)
+                .map_err(to_refusal)?
+                .map(|name| (name, message.group_size)),
         })
     }
 }

@@ -11,7 +11,7 @@ use super::members::{
 };
 use super::named::Verb;
 use super::own_state;
-use super::set_aside::{kept, moment_of};
+use super::set_aside::{kept, moment_of, one_name};
 use super::since::{self, Since};
 use super::since_swap::{self, Whole};
 use crate::arguments::destructive::Destructive;
@@ -116,16 +116,18 @@ pub(crate) async fn break_off(
                 Some(format!("but hosts' writes to {} fail for now: {}\n", m.name, m.hosts_refused.as_ref()?))
             })
             .collect();
-        let newer = done.mirrors.iter().find_map(|m| {
-            let kept_as = m.kept_as.as_deref()?;
-            moment_of(kept_as)?;
-            kept_as.split_once('@').map(|(_, name)| name)
-        });
-        let newer = newer.map_or_else(String::new, |name| {
-            format!("to have what is newer after all: farside snapshot rollback --group {group} --at {name}\n")
-        });
+        let kept_as = || done.mirrors.iter().map(|mirror| mirror.kept_as.as_deref());
+        let newer = match one_name(kept_as().filter(Option::is_some)) {
+            Some(name) => {
+                format!("to have what is newer after all: farside snapshot rollback --group {group} --at {name}\n")
+            }
+            None => kept_as()
+                .flatten()
+                .map(|kept_as| format!("to have what is newer after all: farside snapshot rollback {kept_as}\n"))
+                .collect(),
+        };
         let site = members.first().and_then(|m| m.mirror.source.split_once(':')).map_or("the other site", |(site, _)| site);
-        let here = format!("to go on here: once {site} is back, farside mirror resync --group {group} there has all of it follow\n");
+        let here = format!("to go on here: as soon as {site} is there, farside mirror resync --group {group} at {site} has all of it follow\n");
         let back = here + &format!(
             "to take this back: farside mirror resync --group {group}; what hosts write here until then stays as side branches\n"
         );

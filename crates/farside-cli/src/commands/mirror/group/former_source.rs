@@ -37,10 +37,39 @@ pub(super) async fn members_and_taken_over(context: &Context, group: &str) -> Re
         let snapshots: Vec<Snapshot> = context.client.get(&["volumes", pool, volume, "snapshots"]).await?;
         of_group.members.push(Member::taken_over(mirror, group, snapshots));
     }
+    if let Some(error) = a_part(group, &of_group, &all) {
+        return Err(error);
+    }
     match known {
         Some(error) if of_group.members.is_empty() => Err(of_former_source(group, &all).unwrap_or(error)),
         _ => Ok(of_group),
     }
+}
+
+/// That the other site has taken over a part of the group alone: what follows it would not fit to the rest, which hosts here go on with.
+fn a_part(group: &str, of_group: &Group, all: &[Mirror]) -> Option<ErrorBody> {
+    let is_taken =
+        |m: &&Mirror| of_group.members.iter().any(|of| of.is_taken_over() && of.mirror.name == m.name);
+    let taken: Vec<&Mirror> = all.iter().filter_map(overtaken).filter(is_taken).collect();
+    let rest =
+        taken.iter().filter_map(|m| m.overtaken.as_ref()?.group_rest).max().filter(|rest| *rest > 0)?;
+    let site = taken.first()?.destination.split_once(':').map_or("the other site", |(site, _)| site);
+    let names = taken.iter().map(|m| m.name.as_str()).collect::<Vec<_>>().join(", ");
+    let back: Vec<String> = taken
+        .iter()
+        .filter_map(|m| Some(format!("farside mirror resync {}", m.destination.split_once(':')?.1)))
+        .collect();
+    let message = format!(
+        "of group {group} {site} has taken over {names} alone; {} of it {} not taken over from here. Volumes that hosts write to at two sites \
+         do not fit together. Nothing was changed",
+        if rest == 1 { "one volume".to_owned() } else { format!("{rest} volumes") },
+        if rest == 1 { "was" } else { "were" },
+    );
+    Some(ErrorBody::new(ErrorCode::Refused, message).hint(format!(
+        "decide for all of it, at {site}: farside mirror break --group {group} takes over the rest, then this again; or {} gives back what was \
+         taken over. One volume by itself, whatever becomes of the others: farside mirror resync POOL/VOL --from PEER:POOL/VOL",
+        back.join(" and ")
+    )))
 }
 
 /// What one site has taken over into one group of this name, of volumes in one pool: of the site and pool of `key`, if that is given. None

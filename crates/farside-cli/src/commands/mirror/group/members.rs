@@ -380,9 +380,12 @@ pub(crate) async fn others_follow(context: &Context, of: &Mirror) -> bool {
     mirrors.iter().any(|m| is_other(m) && m.state != MirrorState::BrokenOff)
 }
 
-/// What else of its group hosts may write to here. It is for advice: what cannot be asked is nothing.
-pub(crate) async fn in_use_beside(context: &Context, of: &Mirror) -> Vec<String> {
-    let Ok(mirrors) = context.client.get::<Vec<Mirror>>(&["mirrors"]).await else { return Vec::new() };
+/// What else of its group hosts may write to here, and whether its former source follows that already. It is for advice: what cannot be asked
+/// is nothing.
+pub(crate) async fn in_use_beside(context: &Context, of: &Mirror) -> (Vec<String>, bool) {
+    let Ok(mirrors) = context.client.get::<Vec<Mirror>>(&["mirrors"]).await else {
+        return Default::default();
+    };
     let group = group_of(of);
     let is_used = |m: &&Mirror| {
         m.role == Role::Destination
@@ -392,7 +395,9 @@ pub(crate) async fn in_use_beside(context: &Context, of: &Mirror) -> Vec<String>
             && m.state == MirrorState::BrokenOff
             && m.source_heard != Some(SourceHeard::Released)
     };
-    mirrors.iter().filter(is_used).map(|m| m.name.clone()).collect()
+    let used: Vec<&Mirror> = mirrors.iter().filter(is_used).collect();
+    let is_followed = used.iter().any(|m| m.source_heard == Some(SourceHeard::Follows));
+    (used.iter().map(|m| m.name.clone()).collect(), is_followed)
 }
 
 /// What whoever names a group that is not here may have meant.
@@ -492,8 +497,14 @@ fn choose(
     let is_called = |at: Timestamp, name: &str| {
         members.iter().flat_map(|m| &m.snapshots).any(|s| s.created_at == at && s.name == name)
     };
+    // What a resync has set aside may lie on the line, below what came since: nobody means that who names nothing.
+    let is_aside = |s: &Snapshot| {
+        named.is_none() && decided.is_none() && line == Line::Main && moment_of_name(&s.name).is_some()
+    };
     let is_wanted = |s: &&Snapshot| {
-        decided.is_none_or(|at| s.created_at == at) && named.is_none_or(|name| is_called(s.created_at, name))
+        !is_aside(s)
+            && decided.is_none_or(|at| s.created_at == at)
+            && named.is_none_or(|name| is_called(s.created_at, name))
     };
     let instant = |s: &Snapshot| {
         let others: Option<Vec<String>> = rest.iter().map(|m| in_member(m, s)).collect();

@@ -106,7 +106,8 @@ pub(crate) async fn resync(
         ),
     };
     let kept_as: Vec<Option<String>> = operations.iter().map(kept_as).collect();
-    let back = one_name(kept_as.iter().map(Option::as_deref)).map_or_else(String::new, |name| {
+    let one_name = one_name(kept_as.iter().map(Option::as_deref)).filter(|_| !originals);
+    let back = one_name.map_or_else(|| each_back(&kept_as), |name| {
         format!(
             "to take this back, with what hosts wrote here: farside mirror break --group {group} --at {name}\n"
         )
@@ -151,6 +152,17 @@ async fn carry_out<'a>(
         }
     }
     (done, failed)
+}
+
+/// What takes back each by itself.
+fn each_back(kept_as: &[Option<String>]) -> String {
+    let lines = kept_as.iter().flatten().filter_map(|kept_as| {
+        let (volume, name) = kept_as.split_once('@')?;
+        Some(format!(
+            "to take this back, with what hosts wrote here: farside mirror break {volume} --at {name}\n"
+        ))
+    });
+    lines.collect()
 }
 
 /// What it set aside last, `POOL/VOL@SNAP`.

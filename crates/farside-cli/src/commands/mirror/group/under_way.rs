@@ -156,8 +156,7 @@ mod tests {
             });
             serde_json::from_value::<Operation>(document).unwrap()
         };
-        let original =
-            Original { name: "p/v".into(), follower: "b:q/v".into(), is_fetched: true, since: None };
+        let original = Original { name: "p/v".into(), follower: "b:q/v".into(), is_fetched: true };
         assert!(is_swapped(&original, &[of("swap", "running", "q/v")]));
         let others =
             [of("swap", "done", "q/v"), of("swap", "running", "q/w"), of("update", "running", "q/v")];
