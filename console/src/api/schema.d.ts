@@ -3394,9 +3394,15 @@ export interface components {
              */
             throttle?: number | null;
             transfer?: components["schemas"]["Transfer"] | null;
+            /**
+             * Format: date-time
+             * @description At a destination that follows by a change of roles: since when; absent if it follows by something else.
+             */
+            turned_at?: string | null;
             was_in_use?: components["schemas"]["WasInUse"] | null;
             /** @description In the answer to its making: whether its source's site may mirror the volume back. */
             way_back?: boolean | null;
+            went_on_by?: components["schemas"]["WentOnBy"] | null;
             /** @description Why it is not doing what it should, or what stands in its way; null if nothing. */
             why?: string | null;
         };
@@ -3778,9 +3784,15 @@ export interface components {
              */
             throttle?: number | null;
             transfer?: components["schemas"]["Transfer"] | null;
+            /**
+             * Format: date-time
+             * @description At a destination that follows by a change of roles: since when; absent if it follows by something else.
+             */
+            turned_at?: string | null;
             was_in_use?: components["schemas"]["WasInUse"] | null;
             /** @description In the answer to its making: whether its source's site may mirror the volume back. */
             way_back?: boolean | null;
+            went_on_by?: components["schemas"]["WentOnBy"] | null;
             /** @description Why it is not doing what it should, or what stands in its way; null if nothing. */
             why?: string | null;
         };
@@ -4258,6 +4270,11 @@ export interface components {
             follows_since?: string | null;
             /** @description The group that the replica is in there; absent if it is in none, or if that is not known. */
             group?: string | null;
+            /**
+             * Format: uint32
+             * @description How many mirrors of that group have not been taken over from here, and do not follow there; absent with no group.
+             */
+            group_rest?: number | null;
             /**
              * Format: date-time
              * @description When this site was told of it.
@@ -5767,17 +5784,30 @@ export interface components {
         };
         /** @description When hosts could write to a volume that follows again. */
         WasInUse: {
+            by?: components["schemas"]["WentOnBy"] | null;
             /**
              * Format: date-time
              * @description From this moment on.
              */
             from: string;
+            /** @description The snapshot that has what it showed then; absent if there is none any more. */
+            left_as?: string | null;
+            /**
+             * Format: date-time
+             * @description When hosts had gone on at what it follows since; absent if they had not, or if nobody knows.
+             */
+            taken_over_at?: string | null;
             /**
              * Format: date-time
              * @description Until a resync began.
              */
             until: string;
         };
+        /**
+         * @description By what hosts came to write to a volume that was a replica.
+         * @enum {string}
+         */
+        WentOnBy: "break" | "swap";
         /** @description `GET /session`: who asks. */
         WhoAmI: {
             /**

@@ -1,6 +1,8 @@
 //! Groups of which one part is used here and the other at another site, as far as mirrors tell.
 
-use crate::{Mirror, MirrorState, Role, SourceHeard, Timestamp, WasInUse, WentOnBy};
+use jiff::Timestamp;
+
+use crate::{Mirror, MirrorState, Role, SourceHeard, WasInUse, WentOnBy};
 
 /// What a command sets aside of a member when it takes over all has a name of about the moment in which it does.
 const OF_ONE_COMMAND_SECONDS: f64 = 1.0;
@@ -49,9 +51,7 @@ struct Parted {
     was_given_back: bool,
     /// The snapshot that fits to the other here, if it is known.
     fits: Option<String>,
-    /// Else its newest from before this moment does.
-    went_on: Timestamp,
-    /// When hosts had gone on at one site and not at the other.
+    /// When hosts had gone on at one site and not at the other: what is of before fits.
     parted_at: Timestamp,
 }
 
@@ -90,11 +90,11 @@ impl Split {
             .replicas
             .iter()
             .filter_map(|Replica { name, parted, .. }| {
-                let Parted { fits, went_on, .. } = parted.as_ref()?;
+                let Parted { fits, parted_at, .. } = parted.as_ref()?;
                 Some(match fits {
                     Some(fits) => format!("farside mirror break {name} --at {fits}"),
                     None => format!(
-                        "farside mirror break {name} --at SNAP, its newest from before {went_on} (farside snapshot list {name} has the name)"
+                        "farside mirror break {name} --at SNAP, its newest from before {parted_at} (farside snapshot list {name} has the name; if there is none, that state is gone here)"
                     ),
                 })
             })
@@ -274,7 +274,7 @@ fn parted(replica: &Mirror, mirrors: &[Mirror]) -> Option<Parted> {
         let of_one_command = |name: &str| used.set_aside.as_ref().is_some_and(|of_used| of_used.name == name);
         let in_use = replica.was_in_use.as_ref();
         let parted_at = in_use.and_then(|in_use| in_use.taken_over_at).unwrap_or(went_on);
-        let parted = |was_given_back, fits| Some(Parted { was_given_back, fits, went_on, parted_at });
+        let parted = |was_given_back, fits| Some(Parted { was_given_back, fits, parted_at });
         // Taken over by one command with the other, or before; one that was broken off later had followed until then.
         let with_it = |in_use: &WasInUse| {
             let within = match (in_use.by, used.went_on_by) {
@@ -474,7 +474,7 @@ mod tests {
         let unwritten_said = said(used(SourceHeard::Follows), unwritten.clone());
         assert!(
             unwritten_said
-                .contains("farside mirror break q/b --at SNAP, its newest from before 2026-11-26T12:00:10Z"),
+                .contains("farside mirror break q/b --at SNAP, its newest from before 2026-11-26T12:00:12Z"),
             "{unwritten_said}"
         );
         // Given back before the other went on; broken off, and given back, long after it.

@@ -102,7 +102,7 @@ impl Mirrors {
             destinations: Arc::clone(&destinations),
             exports: Arc::clone(&parts.exports),
             node: parts.node.clone(),
-            mirrors: Weak::clone(mirrors),
+            mirrors: Weak::<Mirrors>::clone(mirrors),
         });
         parts.source.set_reversal(Arc::downgrade(&reversals));
         Mirrors {

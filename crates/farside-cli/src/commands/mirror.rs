@@ -9,6 +9,7 @@ mod history;
 mod import;
 mod levels;
 mod outcomes;
+mod right_back;
 pub(super) mod side_branches;
 mod warnings;
 
@@ -657,18 +658,7 @@ async fn advise(context: &Context, volume: &VolumeName) {
     let (used, is_followed) = group::in_use_beside(context, &follower).await;
     print(&outcomes::group_in_use(&follower, &used, is_followed));
     print(&advice_after_resync(&follower));
-    print(&right_back(context, &follower).await);
-}
-
-/// That its source could not follow it, if it could not. What was recorded for the way back ended with the mirror that was here before, and
-/// would be missed on the day of the failback.
-async fn right_back(context: &Context, follower: &Mirror) -> String {
-    let Some((peer, _)) = follower.source.split_once(':') else { return String::new() };
-    let known: Result<PeerStatus, ErrorBody> = context.client.get(&["peers", peer]).await;
-    match known.is_ok_and(|known| known.rights.iter().all(|right| right.volume != follower.name)) {
-        true => outcomes::no_right_back(peer, &follower.name),
-        false => String::new(),
-    }
+    print(&right_back::missing(context, &follower).await);
 }
 
 /// Characters of a reason that stand in the table. The rest is below it.

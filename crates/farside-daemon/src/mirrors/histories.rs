@@ -1,5 +1,6 @@
 //! Groups that two sites know. Groups of two histories: hosts went on here in one part, and another was given back. A change of roles would make one of them.
 
+use async_trait::async_trait;
 use farside_api as api;
 use farside_api::{ErrorBody, ErrorCode};
 use farside_engine::VolumeName;
@@ -8,6 +9,7 @@ use farside_peer::PeerId;
 use farside_transfer::protocol::group::NO_ONE_MOMENT;
 
 use super::Mirrors;
+use super::role_changes::Together;
 use crate::failure::Failure;
 
 impl Mirrors {
@@ -88,7 +90,6 @@ impl Mirrors {
             );
         }
     }
-
     /// That the volume is of such a group, with what to type here instead; none if it is not.
     pub(crate) fn of_two_histories(&self, volume: &VolumeName) -> Option<String> {
         let statuses = self.statuses();
@@ -100,5 +101,18 @@ impl Mirrors {
         let name = volume.to_string();
         let split = api::splits(&documents).into_iter().find(|split| split.is_parted() && split.has(&name));
         Some(split?.said())
+    }
+}
+
+#[async_trait]
+impl Together for Mirrors {
+    fn of_two_histories(&self, volume: &VolumeName) -> Option<String> {
+        Mirrors::of_two_histories(self, volume)
+    }
+
+    async fn join(&self, volume: &VolumeName, group: String) {
+        if let Ok(mirror) = self.mirror(volume) {
+            self.join_group(&mirror, group).await;
+        }
     }
 }

@@ -10,7 +10,6 @@ use farside_peer::{Node, PeerId};
 use parking_lot::Mutex;
 use uuid::Uuid;
 
-use super::Mirrors;
 use crate::exports::Exports;
 use crate::peers::Rights;
 use crate::plans;
@@ -22,7 +21,16 @@ pub(super) struct Reversals {
     pub(super) exports: Arc<Exports>,
     pub(super) node: Node,
     /// All mirrors of the site, once they are made.
-    pub(super) mirrors: Weak<Mirrors>,
+    pub(super) mirrors: Weak<dyn Together>,
+}
+
+/// What is known where all mirrors of the site are seen together.
+#[async_trait]
+pub(super) trait Together: Send + Sync {
+    /// That the volume is of a group of two histories, with what to type at this site; none if it is not.
+    fn of_two_histories(&self, volume: &VolumeName) -> Option<String>;
+    /// Puts the mirror of a volume into a group, if it is in none and that fits.
+    async fn join(&self, volume: &VolumeName, group: String);
 }
 
 impl Reversals {
@@ -124,10 +132,8 @@ impl Reversal for Reversals {
 
     async fn done(&self, volume: &VolumeName, of: Uuid, group: Option<String>) -> Result<(), MirrorError> {
         self.of(volume)?.done(volume, of, group.clone()).await?;
-        if let Some((group, mirrors)) = group.zip(self.mirrors.upgrade())
-            && let Ok(mirror) = mirrors.mirror(volume)
-        {
-            mirrors.join_group(&mirror, group).await;
+        if let Some((group, mirrors)) = group.zip(self.mirrors.upgrade()) {
+            mirrors.join(volume, group).await;
         }
         Ok(())
     }

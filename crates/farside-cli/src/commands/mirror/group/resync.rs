@@ -293,7 +293,7 @@ async fn advice(context: &Context, again: &[&Member]) -> String {
         let Some(follower) = now.iter().find(|m| is_it(m, member)) else { continue };
         advice += &advice_after_resync(follower);
         if member.is_taken_over() {
-            advice += &right_back(context, follower).await;
+            advice += &right_back::missing(context, follower).await;
         }
     }
     advice
