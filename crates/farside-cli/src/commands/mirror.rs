@@ -382,12 +382,19 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
                 body: None::<&()>,
                 impact: Impact::Service,
             };
+            // Of a site that is not paired any more only its key is known, which no line takes.
+            let source =
+                replica(&context, &volume).await.map_or_else(|| "PEER:POOL/VOL".into(), |m| m.source);
+            let source = match is_paired(&context, &source).await {
+                true => source,
+                false => source.split_once(':').map_or(source.clone(), |(_, of)| format!("PEER:{of}")),
+            };
             end(&context, request, destructive, |m| {
                 format!(
                     "the mirror of {0} has ended; the volume stays. To have it follow again, once the sites are paired and {0} may follow: farside \
                      mirror resync {0} --from {1} --whole, which brings what was written since the newest snapshot that both hold, and where there is \
                      none compares everything\n",
-                    m.name, m.source
+                    m.name, source
                 )
             })
             .await?;
@@ -642,6 +649,12 @@ async fn show_end(
 
 fn path<'a>(volume: &'a VolumeName, verb: &'a str) -> [&'a str; 4] {
     ["mirrors", &volume.pool, &volume.volume, verb]
+}
+
+/// Whether the site of `PEER:POOL/VOL` is paired, as far as can be told.
+async fn is_paired(context: &Context, source: &str) -> bool {
+    let Ok(peers) = context.client.get::<Vec<Peer>>(&["peers"]).await else { return true };
+    source.split_once(':').is_none_or(|(site, _)| peers.iter().any(|peer| peer.name == site))
 }
 
 /// The mirror whose replica a volume is. It is for advice: what cannot be asked is nothing.

@@ -191,18 +191,25 @@ fn a_swap_of_a_group_at_both_sites_is_refused_at_the_second_and_told_truly_at_th
     assert_eq!(replica(b, "q/data")["state"], "mirrored");
 }
 
-/// One volume of a group is given back by the one site and the other by the other: data of two histories, which no swap makes one.
-#[test]
-fn a_group_that_was_resynced_in_both_directions_is_told_and_taken_back() {
+/// A group that was taken over, of which each site may follow the other.
+fn taken_over() -> Pair {
     let pair = Pair::start();
     grouped(&pair, " --every 1s --keep last=4");
-    let (a, b) = (&pair.a, &pair.b);
+    let b = &pair.b;
     for volume in VOLUMES {
         b.ok(&format!("peer allow a q/{volume} --reverse"));
     }
     eventually("they follow", || stamps(b, "q") == [1, 1]);
     b.ok("mirror update --group shop");
     b.ok("mirror break --group shop --yes");
+    pair
+}
+
+/// One volume of a group is given back by the one site and the other by the other: data of two histories, which no swap makes one.
+#[test]
+fn a_group_that_was_resynced_in_both_directions_is_told_and_taken_back() {
+    let pair = taken_over();
+    let (a, b) = (&pair.a, &pair.b);
     write(b, "q", 7);
     write(a, "p", 8);
     // Each site's administrator takes one of them.
@@ -298,15 +305,8 @@ fn write_to(site: &Site, volume: &str, stamp: u8) {
 /// The same where hosts had not written to what was given back: nothing was set aside of it here, and at the other site no group is known.
 #[test]
 fn no_change_of_roles_mixes_two_histories_of_a_group_at_either_site() {
-    let pair = Pair::start();
-    grouped(&pair, " --every 1s --keep last=4");
+    let pair = taken_over();
     let (a, b) = (&pair.a, &pair.b);
-    for volume in VOLUMES {
-        b.ok(&format!("peer allow a q/{volume} --reverse"));
-    }
-    eventually("they follow", || stamps(b, "q") == [1, 1]);
-    b.ok("mirror update --group shop");
-    b.ok("mirror break --group shop --yes");
     write_to(b, "q/data", 7);
     write_to(a, "p/log", 8);
     eventually("the source has heard", || status(a, "p/data")["overtaken"].is_object());

@@ -406,7 +406,7 @@ fn a_pairing_that_is_dead_is_made_anew() {
     b.fails(1, "mirror update q/v --timeout 1s");
     assert!(why(b, "q/v").contains("no session with the peer"), "{}", why(b, "q/v"));
     let said = b.fails(1, "mirror wait q/v");
-    assert!(said.contains("the last update of q/v failed at "), "{said}");
+    assert!(said.contains("the last update of q/v that was asked for failed at "), "{said}");
     let code = pair.root.path().join("code");
     std::fs::write(&code, a.ok("peer invite")).unwrap();
     let address = a.published("peer.addr");
