@@ -399,10 +399,12 @@ async fn resync(
         }
         let ended = asked.ended().await;
         ended.map_err(|error| {
-            let is_replica = of
-                .mirrors
-                .mirror(&to)
-                .is_ok_and(|mirror| mirror.status().state != farside_mirror::State::BrokenOff);
+            // One that has crossed another is broken off by now, or in a moment.
+            let is_replica = !plans::has_crossed(&error.to_string())
+                && of
+                    .mirrors
+                    .mirror(&to)
+                    .is_ok_and(|mirror| mirror.status().state != farside_mirror::State::BrokenOff);
             plans::after_role_change(error.into_error_body(), &to, is_replica)
         })
     };

@@ -330,6 +330,10 @@ fn a_resync_that_failed_says_that_the_role_has_changed() {
     );
     let hint = after_role_change(failed().hint("see the log"), &volume(), true).hint.unwrap();
     assert!(hint.ends_with("tries again. see the log"), "{hint}");
+    assert!(after_role_change(failed(), &volume(), false).hint.is_none(), "hosts may write there");
+    assert!(has_crossed("p/v was asked at the same time to follow it, and does"));
+    assert!(has_crossed("p/v at the source was asked at the same time to follow q/v. q/v gives way"));
+    assert!(!has_crossed("no session with the peer"));
 }
 
 #[test]
