@@ -94,7 +94,8 @@ impl Split {
                 Some(match fits {
                     Some(fits) => format!("farside mirror break {name} --at {fits}"),
                     None => format!(
-                        "farside mirror break {name} --at SNAP, its newest from before {parted_at} (farside snapshot list {name} has the name; if there is none, that state is gone here)"
+                        "farside mirror break {name} --at SNAP, its newest from before {parted_at} (farside snapshot list {name} has the name; if \
+                         there is none, that state is gone here)"
                     ),
                 })
             })
@@ -287,6 +288,7 @@ fn parted(replica: &Mirror, mirrors: &[Mirror]) -> Option<Parted> {
         if let Some(in_use) = in_use.filter(|in_use| with_it(in_use) && in_use.until > went_on) {
             return parted(true, in_use.left_as.clone());
         }
+        // Where that is not remembered, as with a lost state database, what was set aside tells.
         let aside = replica.set_aside.as_ref().filter(|aside| is_later(aside.at, went_on));
         if let Some(aside) = aside.filter(|aside| !of_one_command(&aside.name)) {
             return parted(true, Some(aside.name.clone()));

@@ -54,8 +54,8 @@ pub use options::MirrorOptions;
 pub use past::{Past, Resynced, WentOnBy};
 pub use queue::{QueueStatus, TransferQueue};
 pub use relationship::{
-    Asked, Comparing, Mirror, MirrorStatus, NOT_RESYNCED, Published, ResyncRequest, SourceHeard, Stopped,
-    WentBack, WentOnFrom, dissolve_in_pool,
+    Asked, CROSSED_WITH, Comparing, Mirror, MirrorStatus, NOT_RESYNCED, Published, ResyncRequest,
+    SourceHeard, Stopped, WentBack, WentOnFrom, dissolve_in_pool,
 };
 pub use replica_limits::ReplicaLimits;
 pub use retention::Retention;

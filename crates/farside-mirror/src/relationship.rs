@@ -32,4 +32,6 @@ pub(crate) use dissolve::handed_over;
 pub use mirror::{Asked, Mirror};
 pub(crate) use role_change::already_a_replica;
 pub(crate) use rotation::would_let_go_then;
-pub use status::{MirrorStatus, NOT_RESYNCED, Published, SourceHeard, Stopped, WentBack, WentOnFrom};
+pub use status::{
+    CROSSED_WITH, MirrorStatus, NOT_RESYNCED, Published, SourceHeard, Stopped, WentBack, WentOnFrom,
+};

@@ -91,7 +91,8 @@ pub enum Snapshot {
     #[command(
         after_help = "Of each of the newest hours, days, weeks, months and years the first snapshot stays. A hook is a table \
                       of farside.toml, [hooks.NAME], with the commands freeze and thaw; what it froze is named app-TIME, everything \
-                      else auto-TIME. --keep is of this site alone: replicas keep each of them, unless the mirror has a retention of its own.\n\nExamples:\n  farside snapshot schedule p/db --every 1h --keep hourly=24,daily=7\n  farside snapshot \
+                      else auto-TIME. --keep is of this site alone: replicas keep each of them, unless the mirror has a retention \
+                      of its own.\n\nExamples:\n  farside snapshot schedule p/db --every 1h --keep hourly=24,daily=7\n  farside snapshot \
                       schedule p/db --schedule '0 3 * * *' --keep daily=14,monthly=12 --hook postgres\n  farside snapshot schedule\n  farside \
                       snapshot schedule p/db --off\n  farside snapshot schedule p/db p/log --every 1m --keep last=10,hourly=24"
     )]

@@ -191,6 +191,16 @@ fn a_swap_of_a_group_at_both_sites_is_refused_at_the_second_and_told_truly_at_th
     assert_eq!(replica(b, "q/data")["state"], "mirrored");
 }
 
+/// What tells that a group is of two histories, and refuses to make one of it.
+fn of_two_histories(site: &Site) -> [String; 3] {
+    let swap = site.fails(4, "mirror swap --group shop --yes");
+    let told = [site.ok("mirror status"), site.fails(1, "mirror check"), swap];
+    for said in &told {
+        assert!(said.contains("these are of two histories"), "{said}");
+    }
+    told
+}
+
 /// A group that was taken over, of which each site may follow the other.
 fn taken_over() -> Pair {
     let pair = Pair::start();
@@ -218,9 +228,7 @@ fn a_group_that_was_resynced_in_both_directions_is_told_and_taken_back() {
     let said = b.ok("mirror resync --group shop --yes");
     assert!(said.contains("these are of two histories"), "{said}");
     let rescue = status(b, "q/log")["set_aside"]["name"].as_str().unwrap().to_owned();
-    for said in
-        [b.ok("mirror status"), b.fails(1, "mirror check"), b.fails(4, "mirror swap --group shop --yes")]
-    {
+    for said in of_two_histories(b) {
         assert!(said.contains(&format!("farside mirror break q/log --at {rescue} here")), "{said}");
         assert!(!said.contains("farside mirror swap"), "{said}");
     }
@@ -321,10 +329,7 @@ fn no_change_of_roles_mixes_two_histories_of_a_group_at_either_site() {
         .as_str()
         .expect("what it showed is here still")
         .to_owned();
-    for said in
-        [b.ok("mirror status"), b.fails(1, "mirror check"), b.fails(4, "mirror swap --group shop --yes")]
-    {
-        assert!(said.contains("these are of two histories"), "{said}");
+    for said in of_two_histories(b) {
         assert!(said.contains(&format!("farside mirror break q/log --at {left} here")), "{said}");
     }
     // Only this site knows that the two are of one group.
@@ -366,10 +371,7 @@ fn a_part_of_a_group_that_was_taken_over_alone_is_mixed_with_nothing() {
     }
     a.ok("mirror resync p/log --from b:q/log --yes");
     eventually("it is followed", || replica(b, "q/log")["source_heard"] == "follows");
-    for said in
-        [b.ok("mirror status"), b.fails(1, "mirror check"), b.fails(4, "mirror swap --group shop --yes")]
-    {
-        assert!(said.contains("these are of two histories"), "{said}");
+    for said in of_two_histories(b) {
         assert!(said.contains("q/data was not taken over with it"), "{said}");
     }
     let said = a.fails(4, "mirror swap p/log --yes");
@@ -391,7 +393,6 @@ fn a_side_branch_knows_what_it_went_on_from_when_that_point_is_gone() {
     b.ok("mirror update --group shop");
     b.ok("mirror break --group shop --yes");
     write(b, "q", 7);
-    std::thread::sleep(std::time::Duration::from_millis(1500));
     b.ok("mirror resync q/log --yes");
     let rescue = status(b, "q/log")["set_aside"]["name"].as_str().unwrap().to_owned();
     b.ok("mirror set q/log --group none");

@@ -267,6 +267,22 @@ fn the_base_of_a_removed_peer_can_be_released() {
 }
 
 #[test]
+fn what_a_later_update_has_made_good_is_no_failure_to_wait_for() {
+    let mut pair = Pair::start();
+    pair.mirror(16 * MIB);
+    pair.b.ok("mirror initialize q/v");
+    pair.a.kill();
+    pair.b.fails(1, "mirror update q/v --timeout 1s");
+    let said = pair.b.fails(1, "mirror wait q/v");
+    assert!(said.contains("the last update of q/v that was asked for failed"), "{said}");
+    pair.a.restart();
+    pair.b.ok("mirror set q/v --every 1s");
+    eventually("it is made good", || pair.b.farside("mirror wait q/v").status.success());
+    let said = pair.b.ok("mirror wait q/v");
+    assert!(said.contains("failed, and it was updated since"), "{said}");
+}
+
+#[test]
 fn it_follows_a_schedule_and_waits_for_a_lost_session() {
     let mut pair = Pair::start();
     pair.mirror(16 * MIB);
@@ -287,6 +303,9 @@ fn it_follows_a_schedule_and_waits_for_a_lost_session() {
     // long after somebody has given up.
     pair.b.ok("mirror set q/v --every 1s");
     eventually("the schedule waits", || status(&pair.b, "q/v")["state"] == "queued");
+    let began = Instant::now();
+    assert!(pair.b.fails(1, "mirror update q/v --timeout 1s").contains("session"));
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
     let began = Instant::now();
     let said = pair.b.fails(1, "mirror swap q/v --timeout 1s --yes");
     assert!(said.contains("no role was changed"), "{said}");

@@ -11,6 +11,7 @@ use farside_store::Version;
 use tokio::time::timeout;
 use uuid::Uuid;
 
+use super::histories::{OfGroups, rest_of_group};
 use super::{Mirrors, kept};
 use crate::convert;
 use crate::failure::Failure;
@@ -48,6 +49,13 @@ impl Mirrors {
         let of_volume = |r: &SourceRelationship| volume.is_none_or(|volume| r.source == *volume);
         let relationships: Vec<_> = self.parts.source.destinations().into_iter().filter(of_volume).collect();
         let (fenced, set_back) = (self.parts.source.fenced(), self.parts.source.set_back());
+        // Of each listing once: each volume of a group asks for all of it.
+        let is_grouped =
+            |r: &SourceRelationship| r.overtaken.as_ref().is_some_and(|overtaken| overtaken.group.is_some());
+        let of_groups = match relationships.iter().any(is_grouped) {
+            true => self.of_groups(),
+            false => OfGroups::default(),
+        };
         let mut held = Vec::with_capacity(relationships.len());
         for relationship in relationships.clone() {
             let follows = match relationship.overtaken {
@@ -70,7 +78,7 @@ impl Mirrors {
                 group_rest: overtaken
                     .group
                     .as_ref()
-                    .map(|(name, size)| self.rest_of_group(name, *size, relationship.peer)),
+                    .map(|(name, size)| rest_of_group(&of_groups, name, *size, relationship.peer)),
                 follows: follows.clone(),
                 set_back: set_back.contains_key(&relationship.source),
                 follows_since: overtaken

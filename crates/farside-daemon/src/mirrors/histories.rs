@@ -1,4 +1,7 @@
-//! Groups that two sites know. Groups of two histories: hosts went on here in one part, and another was given back. A change of roles would make one of them.
+//! Groups that two sites know. Groups of two histories: hosts went on here in one part, and another was given back, or never was taken over.
+//! A change of roles would make one of them.
+
+use std::collections::{HashMap, HashSet};
 
 use async_trait::async_trait;
 use farside_api as api;
@@ -11,6 +14,15 @@ use farside_transfer::protocol::group::NO_ONE_MOMENT;
 use super::Mirrors;
 use super::role_changes::Together;
 use crate::failure::Failure;
+
+/// Volumes here, by the peer and the group that they are of.
+pub(super) type OfGroups = HashMap<(PeerId, String), HashSet<VolumeName>>;
+
+/// How many of a group of `size` mirrors at `peer` that site has not taken over from here, and do not follow it here.
+pub(super) fn rest_of_group(known: &OfGroups, group: &str, size: u32, peer: PeerId) -> u32 {
+    let known = known.get(&(peer, group.to_owned())).map_or(0, HashSet::len);
+    size.saturating_sub(u32::try_from(known).unwrap_or(u32::MAX))
+}
 
 impl Mirrors {
     /// The group that a volume here is in at the site that has taken it over as `destination`.
@@ -36,16 +48,21 @@ impl Mirrors {
         overtaken.filter(is_of_it).map(|r| r.source).collect()
     }
 
-    /// How many of a group of `size` mirrors at `peer` that site has not taken over from here, and do not follow it here.
-    pub(crate) fn rest_of_group(&self, group: &str, size: u32, peer: PeerId) -> u32 {
-        let mut known = self.of_group_there(group, peer);
-        let follows = self.statuses().into_iter().map(|status| status.relationship);
-        known.extend(
-            follows.filter(|r| r.peer == peer && r.group.as_deref() == Some(group)).map(|r| r.destination),
-        );
-        known.sort();
-        known.dedup();
-        size.saturating_sub(u32::try_from(known.len()).unwrap_or(u32::MAX))
+    /// Volumes here of each group of a peer: what it has taken over from here, and what follows it here.
+    pub(super) fn of_groups(&self) -> OfGroups {
+        let mut known = OfGroups::default();
+        for of in self.parts.source.overtaken() {
+            let overtaken = of.overtaken.filter(|o| o.beyond.is_none() && !o.ended);
+            if let Some((group, _)) = overtaken.and_then(|o| o.group) {
+                known.entry((of.peer, group)).or_default().insert(of.source);
+            }
+        }
+        for of in self.statuses().into_iter().map(|status| status.relationship) {
+            if let Some(group) = of.group {
+                known.entry((of.peer, group)).or_default().insert(of.destination);
+            }
+        }
+        known
     }
 
     /// The mirrors of a group are of one site, and their replicas in one pool: only that is of one moment, and changes in one record.
@@ -90,6 +107,7 @@ impl Mirrors {
             );
         }
     }
+
     /// That the volume is of such a group, with what to type here instead; none if it is not.
     pub(crate) fn of_two_histories(&self, volume: &VolumeName) -> Option<String> {
         let statuses = self.statuses();

@@ -24,7 +24,8 @@ pub(crate) fn remove_peer(facts: &RemoveFacts<'_>) -> Plan {
     let RemoveFacts { peer, key, .. } = facts;
     let mut plan = plan(format!("remove peer {peer}"));
     plan.would.push(format!("the session with {peer} is cut, and the site is unknown here from then on"));
-    plan.would.push(String::from("its rights here end; to undo this, both sites must pair again, and each must give the other its rights again"));
+    plan.would.push(String::from("its rights here end; to undo this, both sites must pair again, and each must give the other its rights \
+         again"));
     plan.would.extend(
         facts.replicas.iter().map(|r| format!("{r} gets no more updates; it can still be broken off")),
     );

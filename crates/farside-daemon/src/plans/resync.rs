@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use farside_api::{ErrorBody, Plan, Timestamp};
 use farside_engine::VolumeName;
+use farside_mirror::CROSSED_WITH;
 
 use super::parts::{blocks, keep, lose, old_side_branch, plan};
 use super::retention::points_that_go;
@@ -178,7 +179,7 @@ pub(crate) fn resync(facts: &ResyncFacts<'_>) -> Plan {
 /// Whether a resync was given up for one in the other direction, by what it ended with: then its volume is what it was before, and the
 /// reason says so.
 pub(crate) fn has_crossed(reason: &str) -> bool {
-    reason.contains("was asked at the same time to follow")
+    reason.contains(CROSSED_WITH)
 }
 
 /// What a resync that failed after the volume had become a replica leaves behind.

@@ -209,5 +209,12 @@ mod tests {
         let hung = freeze(&["/bin/sleep", "60"]).await.unwrap_err();
         assert!(hung.contains("longer") && begun.elapsed() < Duration::from_secs(30), "{hung}");
         assert!(freeze(&["/nonexistent"]).await.unwrap_err().contains("could not begin"));
+        // What nothing would thaw is not frozen.
+        let directory = tempfile::tempdir().unwrap();
+        let frozen = directory.path().join("frozen");
+        let command = vec!["/bin/touch".to_owned(), frozen.display().to_string()];
+        let hook = Hook { thaw: vec!["/nonexistent".into()], ..hook(&[]) };
+        let refused = Hook { freeze: command, ..hook }.begin_freeze(&volumes, Uuid::new_v4()).err().unwrap();
+        assert!(refused.contains("nothing was frozen") && !frozen.exists(), "{refused}");
     }
 }

@@ -137,7 +137,7 @@ impl Destination {
         let differs = compares || plan.set_aside != ChangedBytes::default();
         let is_left = common.is_beside && !differs;
         let lets_go = match with_group || (held_by.is_none() && (differs || is_left)) {
-            true => self.would_let_go(volume, false).await?,
+            true => self.would_let_go(volume).await?,
             false => Vec::new(),
         };
         let follows = common.follows.into_iter().next().map(|place| place.volume);
@@ -164,7 +164,7 @@ impl Destination {
         &self,
         volume: &VolumeName,
     ) -> Result<(Vec<PlanPoint>, Vec<String>), MirrorError> {
-        let branches = self.would_let_go(volume, false).await?;
+        let branches = self.would_let_go(volume).await?;
         let Ok(status) = self.mirror(volume).map(|mirror| mirror.status()) else {
             return Ok((Vec::new(), branches));
         };
@@ -217,11 +217,11 @@ impl Destination {
         .await
     }
 
-    async fn would_let_go(&self, volume: &VolumeName, by_source: bool) -> Result<Vec<String>, MirrorError> {
+    async fn would_let_go(&self, volume: &VolumeName) -> Result<Vec<String>, MirrorError> {
         let (engine, of) = (self.parts.engine.clone(), volume.clone());
         let (most, now) = (self.parts.limits.rescues, self.parts.clock.now());
         blocking(move || {
-            Ok::<_, EngineError>(rescues::would_go(&engine.all_snapshots(&of)?, most, by_source, now))
+            Ok::<_, EngineError>(rescues::would_go(&engine.all_snapshots(&of)?, most, false, now))
         })
         .await
     }

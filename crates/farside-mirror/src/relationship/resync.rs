@@ -22,6 +22,7 @@ use uuid::Uuid;
 use super::command::{Ended, Onto};
 use super::dissolve::leave;
 use super::driver::Driver;
+use super::status::CROSSED_WITH;
 use crate::error::{MirrorError, blocking};
 use crate::limits::BREAK_PATIENCE;
 use crate::log::{LogEvent, RequestedBy};
@@ -183,7 +184,7 @@ impl Driver {
         let Relationship { destination, .. } = &self.relationship;
         let source = self.source_name();
         format!(
-            "{source} was asked at the same time to follow {destination}, so neither brings anything. {destination} stays \
+            "{source} {CROSSED_WITH} {destination}, so neither brings anything. {destination} stays \
              read-only, as it was: nothing of it was changed. Let it follow an original: farside mirror resync {destination} \
              --from PEER:POOL/VOL. Or make it one: farside mirror break {destination}"
         )
@@ -193,7 +194,7 @@ impl Driver {
         let Relationship { destination, .. } = &self.relationship;
         let source = self.source_name();
         format!(
-            "{destination} is broken off, as before: {source} was asked at the same time to follow it, and does. Nothing of \
+            "{destination} is broken off, as before: {source} {CROSSED_WITH} it, and does. Nothing of \
              {destination} was changed. If {source} shall count after all: farside mirror break there, then farside mirror \
              resync {destination}"
         )

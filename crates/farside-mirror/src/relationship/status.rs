@@ -66,6 +66,8 @@ pub enum Stopped {
 
 /// How it begins that a resync which a person asked for has not begun.
 pub const NOT_RESYNCED: &str = "the resync did not begin";
+/// What is said, in whatever words besides, of a resync that has crossed with one in the other direction.
+pub const CROSSED_WITH: &str = "was asked at the same time to follow";
 
 /// Whether an update that nobody asked to go back found its source to be in an earlier state.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

@@ -12,6 +12,7 @@ use uuid::Uuid;
 use super::refusal::to_refusal;
 use super::shared::Shared;
 use crate::error::blocking;
+use crate::relationship::CROSSED_WITH;
 use crate::store::place;
 
 /// Makes the id of what is taken to be compared of that of the relationship.
@@ -145,7 +146,7 @@ impl Shared {
         Err(refusal(
             CROSSED,
             format!(
-                "{volume} at the source was asked at the same time to follow {destination}. {destination} gives way: it is what \
+                "{volume} at the source {CROSSED_WITH} {destination}. {destination} gives way: it is what \
                  it was before. If {volume} shall follow nothing, at the source: farside mirror break {volume}"
             ),
         ))

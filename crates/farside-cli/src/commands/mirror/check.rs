@@ -436,6 +436,8 @@ mod tests {
         };
         assert!(!check(alarm("source-went-back", "q/a", false), &[]));
         assert!(!check(alarm("pool-set-back", "q", false), &["q/b".into()]));
+        assert!(check(alarm("no-room", "q/a", false), &[]), "an update has come through since");
+        assert!(!check(alarm("no-room", "q", false), &[]), "of a pool no mirror tells");
         assert!(check(alarm("source-went-back", "q/a", true), &[]), "somebody knows");
         assert!(check(alarm("source-went-back", "q/a", false), &["q/b".into()]), "nobody asked for it");
         assert!(check(alarm("objective-at-risk", "q/a", false), &[]), "its limits are those of this command");
@@ -606,5 +608,20 @@ mod tests {
         assert!(away(None).is_empty(), "an older daemon does not say when it started");
         // By a timetable that this site does not know it may be a week.
         assert!(of(30.0 * 3600.0, "connected", "2026-11-28T12:00:00Z").is_ok());
+    }
+
+    #[test]
+    fn a_volume_of_which_nothing_whole_is_elsewhere_is_not_well() {
+        let source = |state: &str| {
+            let of = json!({ "role": "source", "source": "p/a", "destination": "south:q/a", "state": state, "lag_seconds": null });
+            mirror("p/a", of)
+        };
+        for state in ["uninitialized", "initializing"] {
+            assert_eq!(check(&[source(state)]).unwrap_err(), "south:q/a of p/a holds no whole copy yet");
+        }
+        assert!(check(&[source("mirrored")]).is_ok());
+        // What is left of an earlier mirror into the same volume says nothing.
+        let newer = Mirror { id: uuid::Uuid::from_u128(1), ..source("mirrored") };
+        assert!(check(&[source("uninitialized"), newer]).is_ok());
     }
 }

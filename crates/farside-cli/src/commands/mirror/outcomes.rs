@@ -76,8 +76,7 @@ pub(super) fn outcome(operation: &Operation) -> String {
     };
     let wire = record.wire_bytes_sent + record.wire_bytes_received;
     let set_aside = record.set_aside.iter().map(|name| {
-        // What a resync has replaced its source may well have, on a side branch.
-        let what = match name.starts_with("rescue-source-") && operation.kind != OperationKind::Resync {
+        let what = match name.starts_with("rescue-source-") {
             // From its source, before that went back.
             true => "what it showed before, which its source does not have,",
             false => "what it showed before",

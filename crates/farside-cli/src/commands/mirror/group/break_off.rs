@@ -127,9 +127,11 @@ pub(crate) async fn break_off(
                 .collect(),
         };
         let site = members.first().and_then(|m| m.mirror.source.split_once(':')).map_or("the other site", |(site, _)| site);
-        let here = format!("to go on here: as soon as {site} is there, farside mirror resync --group {group} at {site} has all of it follow\n");
+        let here = format!("to go on here: as soon as {site} is there, farside mirror resync --group {group} at {site} has all of it \
+             follow\n");
         let back = here + &format!(
-            "to take this back: farside mirror resync --group {group}; what hosts write here until then stays as side branches\n"
+            "to take this back: farside mirror resync --group {group}; what hosts write here until then stays as side \
+             branches\n"
         );
         writable(&names, &still, &moment, is_whole) + &refused + &kept + &gone + &note + &lines(&given_up) + &newer + &back
     });

@@ -89,8 +89,7 @@ fn of_site<'a>(group: &str, all: &'a [Mirror], key: Option<(&str, &str)>) -> Opt
     }
 }
 
-/// At a former source no mirror is in the group before its volumes follow: what was taken over is named, with what to type. None if
-/// nothing was.
+/// Where the other site has not said in which group each is: what was taken over is named, with what to type. None if nothing was.
 fn of_former_source(group: &str, all: &[Mirror]) -> Option<ErrorBody> {
     let taken: Vec<&Mirror> = all.iter().filter_map(overtaken).collect();
     let first = taken.first()?;
