@@ -84,6 +84,11 @@ impl Split {
         self.replicas.iter().any(|one| one.parted.is_some() && !one.changes_roles)
     }
 
+    /// The snapshot of a volume here that fits to what hosts wrote to the others here, where it is of two histories and that is known.
+    pub fn fits(&self, name: &str) -> Option<&str> {
+        self.replicas.iter().find(|one| one.name == name)?.parted.as_ref()?.fits.as_deref()
+    }
+
     /// What makes volumes of two histories ones of one.
     fn ways_together(&self) -> String {
         let back: Vec<String> = self
@@ -309,18 +314,26 @@ fn parted(replica: &Mirror, mirrors: &[Mirror]) -> Option<Parted> {
     mirrors.iter().filter(used).filter(|m| group_of(m) == group_of(replica)).find_map(of)
 }
 
-/// The same mirrors for people: why a member of a split group is not well says so, too.
+/// The same mirrors for people: why a member of a split group is not well says so, too. The first of a group says all of it, the others name
+/// that one: it is a long text.
 pub fn with_splits(shown: Vec<Mirror>, splits: &[Split]) -> Vec<Mirror> {
-    let with = |mut mirror: Mirror| {
+    let mut said_at: Vec<(&Split, String)> = Vec::new();
+    let mut with = |mut mirror: Mirror| {
         if let Some(split) = splits.iter().find(|split| split.has(&mirror.name)) {
-            mirror.why = Some(match mirror.why {
-                Some(why) => format!("{why}; {}", split.said()),
+            let first = said_at.iter().find(|(said, name)| *said == split && *name != mirror.name);
+            let said = match first {
+                Some((_, first)) => format!("group {} is split: see {first}", split.group),
                 None => split.said(),
+            };
+            said_at.push((split, mirror.name.clone()));
+            mirror.why = Some(match mirror.why {
+                Some(why) => format!("{why}; {said}"),
+                None => said,
             });
         }
         mirror
     };
-    shown.into_iter().map(with).collect()
+    shown.into_iter().map(&mut with).collect()
 }
 
 /// The mirror, if it is of a volume here that another site has taken over.
@@ -362,7 +375,7 @@ mod tests {
         let [a_shown, b_shown, other] =
             with_splits(vec![a.clone(), b.clone(), alone], &found).try_into().unwrap();
         assert!(a_shown.why.is_some_and(|why| why.starts_with("group shop is split")));
-        assert!(b_shown.why.is_some_and(|why| why.starts_with("group shop is split")));
+        assert_eq!(b_shown.why.unwrap(), "group shop is split: see q/a");
         assert_eq!(other.why, None);
         // Whole on one side, let go of by its source, of another group, without a copy: none is split.
         assert_eq!(splits(std::slice::from_ref(&a)), []);

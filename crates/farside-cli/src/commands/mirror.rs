@@ -430,7 +430,9 @@ async fn end(
 async fn updated_since(context: &Context, volume: &VolumeName, last: &Operation) -> Option<Timestamp> {
     let failed_at = last.ended_at.filter(|_| last.state == OperationState::Failed)?;
     matches!(last.kind, OperationKind::Update | OperationKind::Initialize).then_some(())?;
-    let history: Vec<TransferRecord> = context.client.get(&path(volume, "history")).await.ok()?;
+    let query = [("volume", volume.to_string())];
+    let query = query.each_ref().map(|(name, value)| (*name, value.as_str()));
+    let history: Vec<TransferRecord> = context.client.get_with(&["history"], &query).await.ok()?;
     let brought = history.iter().filter(|record| record.result == TransferResult::Ok);
     brought.map(|record| record.ended_at).max().filter(|at| *at > failed_at)
 }
@@ -796,7 +798,7 @@ fn status(m: &Mirror) -> String {
         ("schedule", or_dash(m.schedule.clone(), |s| s)),
         ("objective", or_dash(m.objective_seconds, |rpo| objective(rpo, m.forecast_seconds))),
         ("keeps", or_dash(m.retention.clone(), |r| r)),
-        ("group", or_dash(m.group.clone(), |g| g)),
+        ("group", or_dash(group_shown(m), |g| g)),
         ("owner", or_dash(m.owner.clone(), |daemon| daemon)),
         ("place in line", or_dash(m.queue_position, |position| position.to_string())),
         ("throttle", or_dash(m.link.as_ref(), |link| answers::own_throttle(link, m.throttle))),

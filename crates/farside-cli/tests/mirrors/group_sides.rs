@@ -192,13 +192,37 @@ fn a_swap_of_a_group_at_both_sites_is_refused_at_the_second_and_told_truly_at_th
 }
 
 /// What tells that a group is of two histories, and refuses to make one of it.
-fn of_two_histories(site: &Site) -> [String; 3] {
+fn of_two_histories(site: &Site) -> [String; 5] {
     let swap = site.fails(4, "mirror swap --group shop --yes");
-    let told = [site.ok("mirror status"), site.fails(1, "mirror check"), swap];
+    let breaks =
+        [site.fails(4, "mirror break --group shop --plan"), site.fails(4, "mirror break --group shop --yes")];
+    let told =
+        [vec![site.ok("mirror status"), site.fails(1, "mirror check"), swap], breaks.to_vec()].concat();
+    let told: [String; 5] = told.try_into().unwrap();
     for said in &told {
         assert!(said.contains("these are of two histories"), "{said}");
     }
     told
+}
+
+/// Who was followed once may have been taken over since, and cannot know that without a session.
+#[test]
+fn what_may_have_been_taken_over_meanwhile_is_not_called_the_original() {
+    let mut pair = Pair::start();
+    grouped(&pair, "");
+    for volume in VOLUMES {
+        pair.b.ok(&format!("peer allow a q/{volume} --reverse"));
+    }
+    pair.b.ok("mirror swap --group shop --yes");
+    let said = pair.b.fails(4, "mirror resync --group shop --yes");
+    assert!(said.contains("q/data is the original here"), "{said}");
+    pair.a.kill();
+    eventually("it is away", || pair.b.json("peer list")[0]["state"] != "connected");
+    for command in ["mirror resync --group shop --plan", "mirror resync --group shop --yes"] {
+        let said = pair.b.fails(1, command);
+        assert!(said.contains("there is no session with a since"), "{said}");
+        assert!(!said.contains("is the original here") && !said.contains("mirror swap"), "{said}");
+    }
 }
 
 /// A group that was taken over, of which each site may follow the other.
@@ -338,7 +362,13 @@ fn no_change_of_roles_mixes_two_histories_of_a_group_at_either_site() {
         let said = site.fails(4, &format!("{command} --yes"));
         assert!(said.contains("these are of two histories") && said.contains("--group none"), "{said}");
     }
-    assert!(!b.ok("mirror break q/log --plan").contains("mirror swap"));
+    let said = b.ok("mirror break q/log --plan");
+    assert!(said.contains("these are of two histories") && !said.contains("mirror swap"), "{said}");
+    let said = b.ok(&format!("mirror break q/log --at {left} --plan"));
+    assert!(
+        said.contains("it fits to what hosts have written here") && !said.contains("two histories"),
+        "{said}"
+    );
     // What was written here counts, as it says.
     b.ok(&format!("mirror break q/log --at {left} --yes"));
     assert_eq!(stamps(b, "q"), [7, 1]);

@@ -97,6 +97,8 @@ pub(crate) struct DrivenSeen {
     /// The peer that it follows, and its volume there, `POOL/VOL`.
     pub(crate) peer: String,
     pub(crate) source: String,
+    /// The group that it is in.
+    pub(crate) group: Option<String>,
     /// What this site is called.
     pub(crate) site: String,
     /// There is no session with that peer.
@@ -138,6 +140,8 @@ pub(crate) struct OvertakenSeen {
     pub(crate) beyond: Option<String>,
     /// The mirror was deleted there since.
     pub(crate) ended: bool,
+    /// The group that the replica is in there.
+    pub(crate) group: Option<String>,
     /// Hosts may not write to the source for it.
     pub(crate) is_fenced: bool,
     /// What this site is called.
@@ -596,7 +600,7 @@ fn of_failing_snapshots(volume: &str, why: &str, found: &mut Found) {
 
 /// A source whose replica was broken off lives on, or is kept from its hosts until a person decides.
 fn of_overtaken(overtaken: &OvertakenSeen, found: &mut Found) {
-    let OvertakenSeen { name, peer, replica, beyond, ended, is_fenced, site } = overtaken;
+    let OvertakenSeen { name, peer, replica, beyond, ended, group, is_fenced, site } = overtaken;
     // Without a mirror nothing there says what it would follow.
     let from_here = if *ended { format!(" --from {site}:{name}") } else { String::new() };
     let went_on = match (beyond, ended) {
@@ -622,6 +626,11 @@ fn of_overtaken(overtaken: &OvertakenSeen, found: &mut Found) {
                 "decide which of the two goes on, and stop the hosts of the other. To have {name} go on: farside mirror resync at the \
                  site of {beyond}. To keep both: farside mirror release at {peer}"
             ),
+            None if let Some(group) = group.as_ref().filter(|_| !ended) => format!(
+                "decide which of the two goes on, for all of group {group}, and stop the hosts of the other; farside mirror status {name} \
+                 says how far they differ. To have the group here follow: farside mirror resync --group {group}. To have that at {peer} \
+                 follow: the same at {peer}. To keep both of {name}: farside mirror release {name} {peer}"
+            ),
             None => format!(
                 "decide which of the two goes on, and stop the hosts of the other; farside mirror status {name} says how far they \
                  differ. To have {name} follow: farside mirror resync {name} --from {peer}:{replica}. To have the other follow: \
@@ -633,7 +642,11 @@ fn of_overtaken(overtaken: &OvertakenSeen, found: &mut Found) {
 
 /// A replica was broken off, and its source may not know.
 fn of_break(name: &str, mirror: &DrivenSeen, is_isolated: bool, found: &mut Found) {
-    let DrivenSeen { peer, source, site, .. } = mirror;
+    let DrivenSeen { peer, source, site, group, .. } = mirror;
+    let way_back = match group {
+        Some(group) => format!("--group {group}"),
+        None => format!("{source} --from {site}:{name}"),
+    };
     if is_isolated {
         found.unsure(&[Kind::TwoOriginals], name);
     } else if mirror.is_source_unaware {
@@ -646,7 +659,7 @@ fn of_break(name: &str, mirror: &DrivenSeen, is_isolated: bool, found: &mut Foun
             match mirror.is_peer_removed {
                 false => format!(
                     "see to it that no host writes to {source} at {peer}; it is told as soon as there is a session (farside peer status \
-                     {peer}). Then, to mirror the other way, at {peer}: farside mirror resync {source} --from {site}:{name}. If that site is lost for good: farside mirror \
+                     {peer}). Then, to mirror the other way, at {peer}: farside mirror resync {way_back}. If that site is lost for good: farside mirror \
                      delete {name} ends the mirror, and the volume stays"
                 ),
                 true => format!(

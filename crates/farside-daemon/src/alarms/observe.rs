@@ -214,6 +214,7 @@ fn overtaken(site: &Site, statuses: &[MirrorStatus]) -> Vec<OvertakenSeen> {
             replica: source.destination.to_string(),
             beyond: overtaken.beyond,
             ended: overtaken.ended,
+            group: overtaken.group.map(|(group, _)| group),
             is_fenced,
             site: site.document.name.clone(),
         })
@@ -232,6 +233,7 @@ fn mirror(site: &Site, histories: &Histories, status: &MirrorStatus, now: Timest
         is_peer_away: !peer.is_some_and(|peer| peer.state.connected),
         peer: peers::name_of(&site.node, of.peer),
         source: of.source.to_string(),
+        group: of.group.clone(),
         site: site.document.name.clone(),
         // What was heard before a restart is in its row.
         is_source_unaware: status.source_heard == Some(SourceHeard::NotYet) && !of.told,

@@ -102,7 +102,8 @@ async fn break_off(
         let answering = peer.as_ref().filter(|peer| peer.state.connected && peer.trouble.is_none());
         // Where neither is an original no role can change.
         let answering = answering.filter(|_| !matches!(status.stopped, Some(Stopped::NoOriginal(_))));
-        let answering = answering.filter(|_| site.mirrors.of_two_histories(&name).is_none());
+        let two_histories = site.mirrors.of_two_histories(&name);
+        let answering = answering.filter(|_| two_histories.is_none());
         let answering = answering.map(|peer| peer.record.name.clone());
         let peer = peer.filter(|peer| !peer.state.connected || peer.trouble.is_some());
         let heard = peer.as_ref().zip(before.lag_seconds).and_then(|(peer, lag_seconds)| {
@@ -146,6 +147,7 @@ async fn break_off(
             readers: site.exports.connections_to(&name).readers,
             group: before.group.as_deref(),
             others_follow: others_follow(&site, &status.relationship),
+            two_histories: two_histories.as_ref(),
             hosts_refused: hosts_refused.as_deref(),
             lets_go: &lets_go,
         };
@@ -584,7 +586,8 @@ async fn swap(
         _ => site.mirrors.need_peer(&mirror.status().relationship).err().map(|error| error.message),
     };
     let refused = refused.or_else(|| {
-        site.mirrors.of_two_histories(&volume).map(|said| {
+        site.mirrors.of_two_histories(&volume).map(|split| {
+            let said = split.said();
             format!(
                 "{said}. No role changed. To change the role of {volume} all the same: farside mirror set {volume} --group none, then this \
                  again"

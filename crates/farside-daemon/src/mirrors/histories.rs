@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use async_trait::async_trait;
 use farside_api as api;
+use farside_api::split::{Split, splits};
 use farside_api::{ErrorBody, ErrorCode};
 use farside_engine::VolumeName;
 use farside_mirror::{Mirror, Relationship, SourceRelationship};
@@ -108,8 +109,8 @@ impl Mirrors {
         }
     }
 
-    /// That the volume is of such a group, with what to type here instead; none if it is not.
-    pub(crate) fn of_two_histories(&self, volume: &VolumeName) -> Option<String> {
+    /// The group of two histories that the volume is of, with what to type here; none if it is of none.
+    pub(crate) fn of_two_histories(&self, volume: &VolumeName) -> Option<Split> {
         let statuses = self.statuses();
         let of = statuses.iter().find(|status| status.relationship.destination == *volume)?;
         let group = of.relationship.group.as_deref()?;
@@ -117,15 +118,14 @@ impl Mirrors {
         let of_name = statuses.iter().filter(|status| status.relationship.group.as_deref() == Some(group));
         let documents: Vec<api::Mirror> = of_name.map(|status| self.document(status, now)).collect();
         let name = volume.to_string();
-        let split = api::splits(&documents).into_iter().find(|split| split.is_parted() && split.has(&name));
-        Some(split?.said())
+        splits(&documents).into_iter().find(|split| split.is_parted() && split.has(&name))
     }
 }
 
 #[async_trait]
 impl Together for Mirrors {
     fn of_two_histories(&self, volume: &VolumeName) -> Option<String> {
-        Mirrors::of_two_histories(self, volume)
+        Mirrors::of_two_histories(self, volume).map(|split| split.said())
     }
 
     async fn join(&self, volume: &VolumeName, group: String) {

@@ -1,5 +1,6 @@
 //! `mirror break`. Pure.
 
+use farside_api::split::Split;
 use farside_api::{Plan, Timestamp};
 use farside_engine::VolumeName;
 use farside_mirror::rescues;
@@ -34,6 +35,8 @@ pub(crate) struct BreakFacts<'a> {
     pub(crate) group: Option<&'a str>,
     /// Others of it are replicas still.
     pub(crate) others_follow: bool,
+    /// That group, if hosts went on with another of it at this site while this one followed again.
+    pub(crate) two_histories: Option<&'a Split>,
     /// Why the pool accepts no writes of hosts now.
     pub(crate) hosts_refused: Option<&'a str>,
     /// Old side branches of the volume that go for what is set aside.
@@ -121,7 +124,13 @@ pub(crate) fn break_off(facts: &BreakFacts<'_>) -> Plan {
         ));
     }
     if let Some(group) = facts.group {
+        let fits = facts.two_histories.map(|split| split.fits(&volume.to_string()));
+        let at = at.as_ref().map(|at| at.snapshot);
         plan.would.push(match facts.others_follow {
+            _ if fits.flatten().is_some_and(|fits| at == Some(fits)) => {
+                format!("it fits to what hosts have written here to the rest of group {group}")
+            }
+            _ if let Some(split) = facts.two_histories => split.said(),
             true => format!(
                 "the other volumes of group {group} stay replicas, and none of them is updated from then on; farside mirror break --group \
                  {group} takes all of them over at one moment"

@@ -243,6 +243,7 @@ fn a_break_shows_what_never_arrived_and_what_becomes_a_side_branch() {
         readers: 0,
         group: None,
         others_follow: false,
+        two_histories: None,
         hosts_refused: None,
         lets_go: &[],
     };
@@ -631,6 +632,7 @@ fn no_plan_promises_writes_that_a_fence_refuses() {
             readers: 0,
             group: None,
             others_follow: false,
+            two_histories: None,
             hosts_refused: None,
             lets_go: &[],
         })

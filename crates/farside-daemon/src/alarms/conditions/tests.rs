@@ -12,6 +12,7 @@ fn mirror() -> DrivenSeen {
         state: State::Mirrored,
         peer: "north".into(),
         source: "p/v".into(),
+        group: None,
         site: "south".into(),
         is_peer_away: false,
         is_peer_removed: false,
@@ -438,9 +439,17 @@ fn two_originals_are_told_at_both_sites() {
         replica: "q/v".into(),
         beyond: None,
         ended: false,
+        group: None,
         is_fenced: false,
         site: "north".into(),
     };
+    let of_group = OvertakenSeen { group: Some("shop".into()), ..overtaken.clone() };
+    let (_, hint) = message(Seen { overtaken: vec![of_group.clone()], ..Seen::default() }).unwrap();
+    assert!(hint.contains("follow: farside mirror resync --group shop. To have that at south"), "{hint}");
+    // The group ended with the mirror.
+    let of_group = OvertakenSeen { ended: true, ..of_group };
+    let (_, hint) = message(Seen { overtaken: vec![of_group], ..Seen::default() }).unwrap();
+    assert!(!hint.contains("--group"), "{hint}");
     let fenced = OvertakenSeen { is_fenced: true, ..overtaken.clone() };
     let (text, hint) = message(Seen { overtaken: vec![fenced], ..Seen::default() }).unwrap();
     assert!(text.contains("hosts may be writing there, and may not write to p/v here"), "{text}");

@@ -159,6 +159,9 @@ async fn prepare<'a>(
     of_group: &'a Group,
 ) -> Result<Prepared<'a>, ErrorBody> {
     let Group { members, originals, .. } = of_group;
+    if let Some(error) = of_two_histories(group, of_group) {
+        return Err(error);
+    }
     // What was broken off already decides.
     let before = decided(members).map_err(|why| {
         ErrorBody::new(farside_api::ErrorCode::Refused, format!("group {group}: {why}. Nothing was changed"))
@@ -205,6 +208,17 @@ async fn prepare<'a>(
         steps.push(Step { path: member.path("break")?.to_vec(), body });
     }
     Ok(Prepared { instant, left, steps, note, changed })
+}
+
+/// Hosts went on here with a part, and the rest has what they wrote elsewhere since: no moment of the rest fits, however little was written.
+fn of_two_histories(group: &str, of_group: &Group) -> Option<ErrorBody> {
+    let split = of_group.split.as_ref().filter(|split| split.is_parted())?;
+    let message = format!("{}. Nothing was changed", split.said());
+    let error = ErrorBody::new(farside_api::ErrorCode::Refused, message);
+    Some(match whole(group, of_group, None) {
+        Some(whole) => error.hint(format!("or {}", whole.way_back(group))),
+        None => error,
+    })
 }
 
 /// The newest moment that all of the group have, also the originals, and what of them is to be broken off at it.

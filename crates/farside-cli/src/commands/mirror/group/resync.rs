@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use farside_api::split::Split;
 use farside_api::{
-    ErrorBody, ErrorCode, Mirror, Operation, OperationState, ResyncMirror, Role, StartTransfer, Timestamp,
-    Volume,
+    ErrorBody, ErrorCode, Mirror, Operation, OperationState, Peer, PeerState, ResyncMirror, Role,
+    StartTransfer, Timestamp, Volume,
 };
 use serde::Serialize;
 
@@ -21,6 +21,7 @@ use crate::commands::context::Context;
 use crate::commands::mirror::outcomes::{advice_after_resync, outcome};
 use crate::commands::mirror::right_back;
 use crate::progress;
+use crate::quantities::time;
 
 /// What came of it.
 #[derive(Serialize)]
@@ -43,7 +44,7 @@ pub(crate) async fn resync(
     let forgotten = forgotten::note(group, &forgotten::of(context, group, all).await);
     let note = forgotten.clone() + &of_group.note(group);
     if again.is_empty() {
-        return nothing_to_do(context, group, all, &forgotten);
+        return nothing_to_do(context, group, all, &forgotten).await;
     }
     if !destructive.plan {
         nobody_writes(context, group, &again).await?;
@@ -213,9 +214,37 @@ fn half_turned(group: &str, now: &Group) -> String {
     format!("{is}. Once all are on one side, an update brings their replicas to one moment\n")
 }
 
-fn nothing_to_do(context: &Context, group: &str, all: &[Member], forgotten: &str) -> Result<(), ErrorBody> {
+/// That what is known here of the group may be old: the site that followed is away, and may have taken over since.
+fn not_heard(group: &str, all: &[Member], site: &str, heard_at: Option<Timestamp>) -> ErrorBody {
+    let names: Vec<&str> = all.iter().map(|m| m.mirror.name.as_str()).collect();
+    let since = heard_at.map_or_else(String::new, |at| format!(" since {}", time(at)));
+    let message = format!(
+        "group {group}: there is no session with {site}{since}. When the two sites last met, {site} followed {}; whether it has taken over \
+         since is not known here. Nothing was changed",
+        names.join(", ")
+    );
+    ErrorBody::new(ErrorCode::PeerUnreachable, message).hint(format!(
+        "farside peer status {site} says why; once there is one, the same command again. If hosts may have gone over to {site}, let \
+         none write here until then"
+    ))
+}
+
+async fn nothing_to_do(
+    context: &Context,
+    group: &str,
+    all: &[Member],
+    forgotten: &str,
+) -> Result<(), ErrorBody> {
     let (originals, follow): (Vec<&Member>, Vec<&Member>) = all.iter().partition(|m| m.is_valid_original());
     if follow.is_empty() {
+        let peers: Vec<Peer> = context.client.get(&["peers"]).await?;
+        let is_away = |m: &&Member| {
+            let (site, _) = m.mirror.source.split_once(':')?;
+            peers.iter().find(|peer| peer.name == site && peer.state != PeerState::Connected)
+        };
+        if let Some(peer) = all.iter().find_map(|m| is_away(&m)) {
+            return Err(not_heard(group, all, &peer.name, peer.last_heard_at));
+        }
         let back = whereabouts::back(all).unwrap_or_default();
         let message = format!(
             "group {group}: {}. Nothing was changed: what hosts wrote here since would be set aside",

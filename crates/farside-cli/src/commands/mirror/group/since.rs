@@ -94,8 +94,8 @@ pub(super) fn refused(
     let breaks: Vec<String> =
         left.iter().map(|(name, shown)| format!("farside mirror break {name} --at {shown}")).collect();
     Some(ErrorBody::new(ErrorCode::Refused, message).hint(format!(
-        "to have all of it as of {}: {}, then this again; or {}, then farside snapshot rollback --group {group} --at {first_shown}. What \
-         hosts wrote stays as a side branch. Whoever goes without one moment breaks {first_left} off by itself",
+        "to have all of it as of {}: {}, then this again; or {}, then farside snapshot rollback --group {group} --at {first_shown} (what \
+         hosts wrote stays as a side branch). Whoever goes without one moment breaks {first_left} off by itself",
         time(at),
         back.join("; "),
         breaks.join("; ")

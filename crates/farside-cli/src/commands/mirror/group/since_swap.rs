@@ -67,20 +67,7 @@ pub(super) fn refused(
         others.join(", ")
     );
     let back = match whole {
-        Some(whole) => {
-            let breaks: Vec<String> = whole
-                .left
-                .iter()
-                .map(|(name, at)| format!("farside mirror break {name} --at {at}"))
-                .collect();
-            format!(
-                "to have all of it as of {}: {}, then farside snapshot rollback --group {group} --at {}; what each holds beyond that stays as \
-                 a side branch",
-                time(whole.at),
-                breaks.join("; "),
-                whole.name
-            )
-        }
+        Some(whole) => whole.way_back(group),
         None => String::from("there is no moment that all of the group have"),
     };
     Some(ErrorBody::new(ErrorCode::Refused, message).hint(format!(
@@ -109,6 +96,18 @@ impl Whole {
         let left = all.filter(|(member, _)| is_left(member));
         let left = left.map(|(member, name)| (member.mirror.name.clone(), name.clone())).collect();
         Some(Whole { at: instant.created_at, name: instant.names.first()?.clone(), left })
+    }
+
+    /// What takes all of the group to it.
+    pub(super) fn way_back(&self, group: &str) -> String {
+        let break_of = |(name, at): &(String, String)| format!("farside mirror break {name} --at {at}");
+        format!(
+            "to have all of it as of {}: {}, then farside snapshot rollback --group {group} --at {}; what each holds beyond that stays as a \
+             side branch",
+            time(self.at),
+            self.left.iter().map(break_of).collect::<Vec<_>>().join("; "),
+            self.name
+        )
     }
 }
 
