@@ -8,9 +8,11 @@ pub(super) mod group;
 mod history;
 mod import;
 mod levels;
+mod listing;
 mod outcomes;
 mod right_back;
 pub(super) mod side_branches;
+mod wait;
 mod warnings;
 
 use std::time::Duration;
@@ -18,16 +20,18 @@ use std::time::Duration;
 use farside_api::split::{splits, with_splits};
 use farside_api::{
     Alarm, BreakMirror, CreateMirror, ErrorBody, ErrorCode, LogLine, Mirror, MirrorDestination, MirrorState,
-    Operation, OperationKind, OperationState, Peer, PeerState, PeerStatus, Plan, RequestedBy, ResyncMirror,
-    Role, SetMirror, SiteStatus, SourceHeard, StartTransfer, Timestamp, TransferKind, TransferRecord,
-    TransferResult, awake,
+    Operation, Peer, PeerState, PeerStatus, Plan, RequestedBy, ResyncMirror, Role, SetMirror, SiteStatus,
+    StartTransfer, Timestamp, TransferRecord, awake,
 };
 use reqwest::Method;
 
 pub(super) use check::most_of as lag_at_most;
+pub(super) use listing::{lag, state};
 
-use self::outcomes::{advice_after_resync, advice_after_swap, name_of, outcome_and_way_back};
+use self::listing::{detail, listing};
+use self::outcomes::{advice_after_resync, advice_after_swap, name_of};
 use self::side_branches::{gone_since, has_side_branches, side_branches};
+use self::wait::show_end;
 use self::warnings::{WARNING_WITHIN, warnings};
 use super::context::{Context, Failed};
 use super::present;
@@ -35,9 +39,9 @@ use crate::arguments::destructive::Destructive;
 use crate::arguments::mirror::{Every, Mirror as Verb, TransferArguments};
 use crate::arguments::names::VolumeName;
 use crate::confirm::{DestructiveRequest, Impact, ask, carry_out, carry_out_if_lost, is_interactive};
-use crate::output::{self, Column, details, or_dash, print, table};
+use crate::output::{self, Column, or_dash, print, table};
 use crate::progress;
-use crate::quantities::{duration, size, time};
+use crate::quantities::time;
 
 pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
     match verb {
@@ -164,29 +168,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
                 print(&answers::others_of_group(&mirrors, &of));
             }
         }
-        Verb::Wait { volume } => {
-            let name = volume.to_string();
-            let all: Vec<Operation> = context.client.get_with(&["operations"], &[("volume", &name)]).await?;
-            match all.into_iter().next_back() {
-                Some(last) => {
-                    let verb = name_of(&last.kind);
-                    if let Some(at) = updated_since(&context, &volume, &last).await {
-                        context.show(&last, |last| {
-                            format!(
-                                "nothing goes on that was asked for; the last {verb} of {} that was asked for failed, and it was updated since, at \
-                                 {}\n",
-                                last.volume,
-                                time(at)
-                            )
-                        });
-                        return Ok(());
-                    }
-                    let last = long_over(last, &verb);
-                    show_end(&context, &verb, None, last, None).await?;
-                }
-                None => until_at_rest(&context, &name).await?,
-            }
-        }
+        Verb::Wait { volume } => wait::run(&context, &volume).await?,
         Verb::Quiesce { volume } => act(&context, &volume, "quiesce", answers::quiesced).await?,
         Verb::Resume { volume } => act(&context, &volume, "resume", answers::resumed).await?,
         Verb::Abort { group: Some(group), .. } => group::abort::abort(&context, &group).await?,
@@ -426,89 +408,6 @@ async fn end(
     Ok(())
 }
 
-/// When an update that nobody asked for has brought what one that somebody asked for did not; none if none has.
-async fn updated_since(context: &Context, volume: &VolumeName, last: &Operation) -> Option<Timestamp> {
-    let failed_at = last.ended_at.filter(|_| last.state == OperationState::Failed)?;
-    matches!(last.kind, OperationKind::Update | OperationKind::Initialize).then_some(())?;
-    let query = [("volume", volume.to_string())];
-    let query = query.each_ref().map(|(name, value)| (*name, value.as_str()));
-    let history: Vec<TransferRecord> = context.client.get_with(&["history"], &query).await.ok()?;
-    let brought = history.iter().filter(|record| record.result == TransferResult::Ok);
-    brought.map(|record| record.ended_at).max().filter(|at| *at > failed_at)
-}
-
-/// What has failed before anybody waited for it may have another reason by now, or none: it says when it was.
-fn long_over(mut last: Operation, verb: &str) -> Operation {
-    if let (OperationState::Failed, Some(at), Some(error)) = (last.state, last.ended_at, &mut last.error) {
-        error.message = format!(
-            "nothing goes on that was asked for; the last {verb} of {} that was asked for failed at {}: {}",
-            last.volume,
-            time(at),
-            error.message
-        );
-    }
-    last
-}
-
-/// Waits for what goes on by itself: what was begun before the daemon was started again.
-async fn until_at_rest(context: &Context, name: &str) -> Result<(), ErrorBody> {
-    let mut has_waited = false;
-    loop {
-        let mirrors: Vec<Mirror> = context.client.get_with(&["mirrors"], &[("volume", name)]).await?;
-        let of_here = mirrors.iter().find(|m| m.role == Role::Destination);
-        let Some(mirror) = of_here.filter(|m| has_waited || m.transfer.is_some()) else {
-            return Err(ErrorBody::new(
-                ErrorCode::NotFound,
-                format!("nothing was asked for of {name} since the daemon started, and nothing goes on"),
-            )
-            .hint("farside mirror history says what came of earlier transfers"));
-        };
-        if mirror.transfer.is_some() {
-            has_waited = true;
-            tokio::time::sleep(Duration::from_millis(500)).await;
-            continue;
-        }
-        let records: Vec<TransferRecord> = context.client.get_with(&["history"], &[("volume", name)]).await?;
-        return match records.first() {
-            Some(record) if record.result != TransferResult::Ok => Err(ErrorBody::new(
-                ErrorCode::Failed,
-                record.reason.clone().unwrap_or_else(|| format!("the transfer to {name} did not end well")),
-            )),
-            Some(record) => {
-                // The daemon that it was asked of is not there any more: what it came to has the same form.
-                context.show(&as_operation(name, record), outcome_and_way_back);
-                Ok(())
-            }
-            None => Err(ErrorBody::new(
-                ErrorCode::Failed,
-                format!("what was under way for {} has ended, and left no record", mirror.name),
-            )),
-        };
-    }
-}
-
-/// A transfer that nobody has asked this daemon for, as if somebody had.
-fn as_operation(volume: &str, record: &TransferRecord) -> Operation {
-    Operation {
-        id: record.id,
-        kind: match record.kind {
-            TransferKind::Initialize => OperationKind::Initialize,
-            TransferKind::Update => OperationKind::Update,
-            TransferKind::Resync => OperationKind::Resync,
-        },
-        phase: None,
-        volume: volume.to_owned(),
-        state: OperationState::Done,
-        started_at: record.started_at,
-        ended_at: Some(record.ended_at),
-        transfer: None,
-        session_lost_seconds: None,
-        waits_to_begin: false,
-        record: Some(record.clone()),
-        error: None,
-    }
-}
-
 /// Whether the mirror of a volume shows a point of its source.
 async fn is_copied(context: &Context, volume: &VolumeName) -> Result<bool, ErrorBody> {
     let name = volume.to_string();
@@ -632,23 +531,6 @@ async fn follow(
     show_end(context, verb, there, started, Some(arguments.timeout)).await
 }
 
-/// The same of one that is waited for in any case. `timeout`: how long it waits for a lost session, where that is known.
-async fn show_end(
-    context: &Context,
-    verb: &str,
-    there: Option<bool>,
-    started: Operation,
-    timeout: Option<Duration>,
-) -> Result<(), ErrorBody> {
-    let ended = progress::watch_for(&context.client, started, timeout).await?;
-    if ended.state == OperationState::Failed {
-        let unknown = || ErrorBody::new(ErrorCode::Failed, format!("the {verb} of {} failed", ended.volume));
-        return Err(ended.error.clone().unwrap_or_else(unknown));
-    }
-    present::show(context, there, &ended, verb, outcome_and_way_back);
-    Ok(())
-}
-
 fn path<'a>(volume: &'a VolumeName, verb: &'a str) -> [&'a str; 4] {
     ["mirrors", &volume.pool, &volume.volume, verb]
 }
@@ -674,148 +556,6 @@ async fn advise(context: &Context, volume: &VolumeName) {
     print(&outcomes::group_in_use(&follower, &used, is_followed));
     print(&advice_after_resync(&follower));
     print(&right_back::missing(context, &follower).await);
-}
-
-/// Characters of a reason that stand in the table. The rest is below it.
-const WHY_MAX: usize = 100;
-/// The group of a mirror; of a volume that another site has taken over, that which it is in there.
-fn group_shown(mirror: &Mirror) -> Option<String> {
-    mirror.group.clone().or_else(|| mirror.overtaken.as_ref()?.group.clone())
-}
-
-/// Where the group stands in a row, where there are any.
-const GROUP_COLUMN: usize = 3;
-
-fn listing(mirrors: &[Mirror]) -> String {
-    let has_groups = mirrors.iter().any(|mirror| group_shown(mirror).is_some());
-    let mut columns = vec![
-        Column::Left("name"),
-        Column::Left("role"),
-        Column::Left("peer volume"),
-        Column::Left("state"),
-        Column::Right("lag"),
-        Column::Left("current"),
-        Column::Left("schedule"),
-        Column::Left("why"),
-    ];
-    if has_groups {
-        columns.insert(GROUP_COLUMN, Column::Left("group"));
-    }
-    let rows = mirrors.iter().map(|m| {
-        let mut row = vec![
-            m.name.clone(),
-            name_of(&m.role),
-            if m.role == Role::Destination { m.source.clone() } else { m.destination.clone() },
-            state(m),
-            lag(m),
-            or_dash(m.current_snapshot.clone(), |s| s),
-            or_dash(m.schedule.clone(), |s| s),
-            output::beginning(m.why.as_deref().unwrap_or_default(), WHY_MAX),
-        ];
-        if has_groups {
-            row.insert(GROUP_COLUMN, or_dash(group_shown(m), |group| group));
-        }
-        row
-    });
-    table(&columns, rows.collect(), "no mirrors; make one with farside mirror create")
-        + &whole_reasons(mirrors)
-}
-
-/// What the table has only the beginning of: whole, so that the commands in it can be pasted. What is said of several is said once.
-fn whole_reasons(mirrors: &[Mirror]) -> String {
-    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
-    for mirror in mirrors {
-        let Some(why) =
-            mirror.why.as_deref().filter(|why| output::beginning(why, WHY_MAX) != output::one_line(why))
-        else {
-            continue;
-        };
-        match reasons.iter_mut().find(|(said, _)| *said == why) {
-            Some((_, names)) => names.push(&mirror.name),
-            None => reasons.push((why, vec![&mirror.name])),
-        }
-    }
-    let line =
-        |(why, names): &(&str, Vec<&str>)| format!("\n{}: {}\n", names.join(", "), output::one_line(why));
-    reasons.iter().map(line).collect()
-}
-
-/// An objective, and what will come of it.
-fn objective(seconds: f64, forecast: Option<f64>) -> String {
-    let forecast = forecast.map(|lag| format!(" (data up to {} old is expected)", duration(lag)));
-    duration(seconds) + &forecast.unwrap_or_default()
-}
-
-/// How old what it shows of its source is; of nothing of it there is no age.
-pub(super) fn lag(mirror: &Mirror) -> String {
-    or_dash(mirror.lag_seconds.filter(|_| !mirror.shows_own_state), duration)
-}
-
-/// The state, and how far the transfer is if one is under way.
-pub(super) fn state(mirror: &Mirror) -> String {
-    let state = name_of(&mirror.state);
-    match &mirror.transfer {
-        Some(transfer) if matches!(mirror.state, MirrorState::Transferring | MirrorState::Initializing) => {
-            match transfer.changed_bytes {
-                Some(changed) if changed > 0 => {
-                    format!("{state} {:.0}%", transfer.done_bytes as f64 * 100.0 / changed as f64)
-                }
-                _ => format!("{state} ({})", progress::phase(transfer.phase)),
-            }
-        }
-        _ => state,
-    }
-}
-
-/// What the source knows of a mirror that was broken off, and since when that was not asked again.
-fn source_heard(heard: SourceHeard, at: Option<String>) -> String {
-    let heard = match heard {
-        SourceHeard::NotYet => "not yet: its hosts may be writing",
-        SourceHeard::Noted => "yes; its hosts may write",
-        SourceHeard::Fenced => "yes; its hosts were kept from writing",
-        SourceHeard::Follows => "yes; it follows this volume",
-        SourceHeard::Released => "it has ended this mirror; its hosts may write",
-    };
-    match at {
-        Some(at) => format!("{heard} (as of {at})"),
-        None => heard.to_owned(),
-    }
-}
-
-fn status(m: &Mirror) -> String {
-    details(&[
-        ("name", m.name.clone()),
-        ("role", name_of(&m.role)),
-        ("source", m.source.clone()),
-        ("destination", m.destination.clone()),
-        ("state", state(m)),
-        ("why", or_dash(m.why.clone(), |w| w)),
-        ("source knows", or_dash(m.source_heard, |heard| source_heard(heard, m.source_heard_at.map(time)))),
-        ("lag", lag(m)),
-        ("current snapshot", or_dash(m.current_snapshot.clone(), |s| s)),
-        ("content root", or_dash(m.content_root.clone(), |r| r)),
-        ("base snapshot", or_dash(m.base_snapshot.clone(), |s| s)),
-        ("schedule", or_dash(m.schedule.clone(), |s| s)),
-        ("objective", or_dash(m.objective_seconds, |rpo| objective(rpo, m.forecast_seconds))),
-        ("keeps", or_dash(m.retention.clone(), |r| r)),
-        ("group", or_dash(group_shown(m), |g| g)),
-        ("owner", or_dash(m.owner.clone(), |daemon| daemon)),
-        ("place in line", or_dash(m.queue_position, |position| position.to_string())),
-        ("throttle", or_dash(m.link.as_ref(), |link| answers::own_throttle(link, m.throttle))),
-        ("window", or_dash(m.link.as_ref(), |l| l.window_bytes.map_or_else(|| "auto".into(), size))),
-        ("priority", or_dash(m.link.as_ref(), |l| if l.low_priority { "low" } else { "normal" }.into())),
-        ("paths", or_dash(m.link.as_ref().filter(|l| !l.paths.is_empty()), |l| l.paths.join(" "))),
-        ("id", m.id.to_string()),
-    ])
-}
-
-/// The same, and what travels.
-fn detail(m: &Mirror) -> String {
-    let travelling =
-        m.transfer.as_ref().filter(|transfer| transfer.levels.named().iter().any(|(_, r)| r.in_bytes > 0));
-    let levels =
-        travelling.map(|transfer| format!("\n{}", levels::of_transfer(transfer))).unwrap_or_default();
-    status(m) + &levels
 }
 
 fn log(lines: &[LogLine]) -> String {
@@ -863,7 +603,7 @@ mod tests {
 
     use super::*;
 
-    fn mirror(role: &str, changes: serde_json::Value) -> Mirror {
+    pub(super) fn mirror(role: &str, changes: serde_json::Value) -> Mirror {
         let mut document = json!({
             "id": uuid::Uuid::nil(), "name": "q/v", "role": role, "source": "north:p/v", "destination": "south:q/v", "state": "mirrored",
             "why": null, "lag_seconds": 1.0, "objective_seconds": null, "current_snapshot": "s", "content_root": null,
@@ -873,19 +613,6 @@ mod tests {
             document[field] = value.clone();
         }
         serde_json::from_value(document).expect("a mirror")
-    }
-
-    #[test]
-    fn a_long_reason_begins_in_the_table_and_stands_whole_below_it() {
-        let why = "the source does not allow the asking site to read p/v, or has no volume of that name. No replica was changed. At the \
-                   source: farside peer allow south p/v --reverse";
-        let with = |name: &str, why: &str| mirror("destination", json!({ "name": name, "why": why }));
-        let text = listing(&[with("q/v", why), with("q/w", why), with("q/x", "short")]);
-        let lines: Vec<&str> = text.lines().collect();
-        assert!(lines[1].ends_with("or has no volume of that name. …"), "{text}");
-        assert!(lines[3].ends_with("short"), "{text}");
-        assert!(text.ends_with(&format!("\n\nq/v, q/w: {why}\n")), "{text}");
-        assert!(!listing(&[with("q/x", "short")]).contains("q/x: "));
     }
 
     #[test]
@@ -942,7 +669,7 @@ mod tests {
         let said = answers::broken_off(&own, true);
         assert!(said.starts_with("q/v is writable, as hosts here left it: the resync"), "{said}");
         assert!(!said.contains("as of"), "{said}");
-        assert_eq!(lag(&own), "-");
+        assert_eq!(listing::lag(&own), "-");
     }
 
     #[test]
