@@ -3339,6 +3339,11 @@ export interface components {
             /** @description This side's volume, `POOL/VOL`. */
             name: string;
             /**
+             * @description At a destination: the volumes of its group show different moments, and hold none in common, so that `break --group` takes over
+             *     nothing.
+             */
+            no_common_moment?: boolean;
+            /**
              * Format: double
              * @description The recovery point objective.
              */
@@ -3728,6 +3733,11 @@ export interface components {
             link?: components["schemas"]["MirrorLink"] | null;
             /** @description This side's volume, `POOL/VOL`. */
             name: string;
+            /**
+             * @description At a destination: the volumes of its group show different moments, and hold none in common, so that `break --group` takes over
+             *     nothing.
+             */
+            no_common_moment?: boolean;
             /**
              * Format: double
              * @description The recovery point objective.

@@ -216,6 +216,10 @@ pub struct Mirror {
     /// Its group is split: what is where, and what to type for either side. Absent if it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group_split: Option<String>,
+    /// At a destination: the volumes of its group show different moments, and hold none in common, so that `break --group` takes over
+    /// nothing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub no_common_moment: bool,
     /// At the source: that the destination was broken off and is independent; null if not.
     #[serde(default)]
     pub overtaken: Option<Overtaken>,

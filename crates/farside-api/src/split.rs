@@ -97,9 +97,9 @@ impl Split {
             .filter_map(|Replica { name, parted, .. }| {
                 let Parted { fits, parted_at, .. } = parted.as_ref()?;
                 Some(match fits {
-                    Some(fits) => format!("farside mirror break {name} --at {fits}"),
+                    Some(fits) => format!("farside mirror break {name} --at {fits} here"),
                     None => format!(
-                        "farside mirror break {name} --at SNAP, its newest from before {parted_at} (farside snapshot list {name} has the name; if \
+                        "farside mirror break {name} --at SNAP here, its newest from before {parted_at} (farside snapshot list {name} has the name; if \
                          there is none, that state is gone here)"
                     ),
                 })
@@ -124,7 +124,7 @@ impl Split {
         let follow: Vec<String> = used.map(|name| format!("farside mirror resync {name} here")).collect();
         let to_there: Vec<String> = there.into_iter().chain(follow).collect();
         format!(
-            "these are of two histories, and no change of roles makes them fit. If what was written here counts: {} here. If what was \
+            "these are of two histories, and no change of roles makes them fit. If what was written here counts: {}. If what was \
              written at {site} counts: {}",
             back.join(" and "),
             to_there.join(", then ")
@@ -473,7 +473,9 @@ mod tests {
         let alone = said(by_person.clone(), member("q/b", "mirrored"));
         assert!(alone.contains("q/b was not taken over with it"), "{alone}");
         assert!(
-            alone.contains("farside mirror break q/b --at SNAP, its newest from before 2026-11-26T12:00:10Z"),
+            alone.contains(
+                "farside mirror break q/b --at SNAP here, its newest from before 2026-11-26T12:00:10Z"
+            ),
             "{alone}"
         );
         let turned = Mirror { turned_at: Some(at(30)), ..member("q/b", "mirrored") };
@@ -488,8 +490,9 @@ mod tests {
         );
         let unwritten_said = said(used(SourceHeard::Follows), unwritten.clone());
         assert!(
-            unwritten_said
-                .contains("farside mirror break q/b --at SNAP, its newest from before 2026-11-26T12:00:12Z"),
+            unwritten_said.contains(
+                "farside mirror break q/b --at SNAP here, its newest from before 2026-11-26T12:00:12Z"
+            ),
             "{unwritten_said}"
         );
         // Given back before the other went on; broken off, and given back, long after it.

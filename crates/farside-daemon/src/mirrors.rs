@@ -15,7 +15,7 @@ mod role_changes;
 mod set_back;
 mod unfinished_swap;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
@@ -435,14 +435,15 @@ impl Mirrors {
             .collect();
         let overtaken: Vec<VolumeName> =
             self.parts.source.overtaken().into_iter().map(|r| r.source).collect();
-        let without = one_moment::without(&statuses, &overtaken);
+        let without = one_moment::without(&statuses, &overtaken, &|volumes| self.has_common_moment(volumes));
         for status in &statuses {
             let mut mirror = self.document(status, now);
             if let Some(without) = without.get(&mirror.id) {
+                mirror.no_common_moment = without.is_of_no_use;
                 mirror.why = mirror
                     .why
                     .into_iter()
-                    .chain([without.clone()])
+                    .chain([without.why.clone()])
                     .reduce(|all, more| format!("{all}; {more}"));
             }
             all.push(mirror);
@@ -458,6 +459,25 @@ impl Mirrors {
         all.extend(sources);
         note_sleepers_and_splits(&mut all);
         Ok(all)
+    }
+
+    /// Whether there is a moment of which all of the replicas hold a snapshot that can be taken over; none if that is not known without
+    /// asking a cluster.
+    fn has_common_moment(&self, volumes: &[VolumeName]) -> Option<bool> {
+        let mut common: Option<BTreeSet<farside_platform::Timestamp>> = None;
+        for volume in volumes {
+            if self.parts.pools.is_clustered(&volume.pool) {
+                return None;
+            }
+            let snapshots = self.parts.engine.snapshots(volume).ok()?;
+            let of_it: BTreeSet<farside_platform::Timestamp> =
+                snapshots.iter().map(|snapshot| snapshot.created_at).collect();
+            common = Some(match common {
+                None => of_it,
+                Some(common) => common.intersection(&of_it).copied().collect(),
+            });
+        }
+        Some(!common?.is_empty())
     }
 
     /// Every mirror whose replica is in a pool that is open.
@@ -623,6 +643,7 @@ impl Mirrors {
             source_overtaken: None,
             kept_as: None,
             hosts_refused: None,
+            no_common_moment: false,
             way_back: None,
             first_copy_bytes: None,
             room_bytes: None,
@@ -750,7 +771,8 @@ fn away(status: &MirrorStatus, peer: Option<&PeerStatus>) -> Option<String> {
             format!(
                 "the site that it followed is not paired any more (its peer was removed here, or this site's state database was \
                  lost), and nothing comes. Pair again (if that site has another key by then, farside peer rekey \
-                 too; and farside peer allow at that site, if the right went), or farside mirror delete {}",
+                 too; and farside peer allow at that site, if the right went; and here, for the way back, farside peer allow PEER {0} \
+                 --reverse), or farside mirror delete {0}",
                 status.relationship.destination
             )
         });

@@ -28,6 +28,7 @@ fn mirror_status() {
             schedule_lost: false,
             shows_own_state: false,
             changes_roles: false,
+            no_common_moment: false,
             sleeping: false,
             group_split: None,
             was_in_use: None,

@@ -21,7 +21,7 @@ use farside_api::split::{splits, with_splits};
 use farside_api::{
     Alarm, BreakMirror, CreateMirror, ErrorBody, ErrorCode, LogLine, Mirror, MirrorDestination, MirrorState,
     Operation, Peer, PeerState, PeerStatus, Plan, RequestedBy, ResyncMirror, Role, SetMirror, SiteStatus,
-    StartTransfer, Timestamp, TransferRecord, awake,
+    SourceHeard, StartTransfer, Timestamp, TransferRecord, awake,
 };
 use reqwest::Method;
 
@@ -164,8 +164,7 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
             let of = volume.to_string();
             transfer(&context, "update", TransferArguments { volume, no_wait, timeout }).await?;
             if group.is_some() && !no_wait && !context.json {
-                let mirrors: Vec<Mirror> = context.client.get(&["mirrors"]).await?;
-                print(&answers::others_of_group(&mirrors, &of));
+                print(&answers::others_of_group(&at_rest(&context, &of).await?, &of));
             }
         }
         Verb::Wait { volume } => wait::run(&context, &volume).await?,
@@ -260,8 +259,11 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
             if let Some(broken) = broken {
                 let gone = gone_since(&context, &volume, &before).await;
                 context.aside(&gone);
-                let others_follow = !context.json && group::others_follow(&context, &broken).await;
-                context.show(&broken, |m| answers::broken_off(m, others_follow) + &gone);
+                let rest = match context.json {
+                    true => String::new(),
+                    false => group::rest_after_break(&context, &broken).await,
+                };
+                context.show(&broken, |m| answers::broken_off(m, &rest) + &gone);
             }
         }
         Verb::Drill(arguments) => {
@@ -372,6 +374,9 @@ pub(super) async fn run(context: Context, verb: Verb) -> Result<(), Failed> {
                 false => source.split_once(':').map_or(source.clone(), |(_, of)| format!("PEER:{of}")),
             };
             end(&context, request, destructive, |m| {
+                if m.source_heard == Some(SourceHeard::Follows) {
+                    return answers::way_back_forgotten(m);
+                }
                 format!(
                     "the mirror of {0} has ended; the volume stays. To have it follow again, once the sites are paired and {0} may follow: farside \
                      mirror resync {0} --from {1} --whole, which brings what was written since the newest snapshot that both hold, and where there is \
@@ -407,6 +412,21 @@ async fn end(
     }
     Ok(())
 }
+
+/// All mirrors once no other of the group is under way, or after a moment: what one record publishes for all is noted by one after the other.
+async fn at_rest(context: &Context, updated: &str) -> Result<Vec<Mirror>, ErrorBody> {
+    let until = tokio::time::Instant::now() + AT_REST_WITHIN;
+    loop {
+        let mirrors: Vec<Mirror> = context.client.get(&["mirrors"]).await?;
+        if tokio::time::Instant::now() >= until || !answers::is_under_way(&mirrors, updated) {
+            return Ok(mirrors);
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Where updates never rest, nobody waits for that.
+const AT_REST_WITHIN: Duration = Duration::from_secs(2);
 
 /// Whether the mirror of a volume shows a point of its source.
 async fn is_copied(context: &Context, volume: &VolumeName) -> Result<bool, ErrorBody> {
@@ -655,10 +675,10 @@ mod tests {
 
     #[test]
     fn a_volume_is_not_called_writable_where_its_pool_takes_nothing() {
-        let said = answers::broken_off(&mirror("destination", json!({})), true);
+        let said = answers::broken_off(&mirror("destination", json!({})), "");
         assert!(said.starts_with("q/v is writable, as of"), "{said}");
         let refused = "the file system has 0 MiB free: free at least 5 MiB there (df /srv/q.pool).";
-        let said = answers::broken_off(&mirror("destination", json!({ "hosts_refused": refused })), true);
+        let said = answers::broken_off(&mirror("destination", json!({ "hosts_refused": refused })), "");
         assert!(!said.contains("is writable, as of") && said.contains(refused), "{said}");
         assert!(said.starts_with("q/v is broken off"), "{said}");
     }
@@ -666,7 +686,7 @@ mod tests {
     #[test]
     fn what_a_resync_has_not_reached_is_given_back_as_it_was() {
         let own = mirror("destination", json!({ "shows_own_state": true }));
-        let said = answers::broken_off(&own, true);
+        let said = answers::broken_off(&own, "");
         assert!(said.starts_with("q/v is writable, as hosts here left it: the resync"), "{said}");
         assert!(!said.contains("as of"), "{said}");
         assert_eq!(listing::lag(&own), "-");

@@ -218,11 +218,76 @@ fn what_may_have_been_taken_over_meanwhile_is_not_called_the_original() {
     assert!(said.contains("q/data is the original here"), "{said}");
     pair.a.kill();
     eventually("it is away", || pair.b.json("peer list")[0]["state"] != "connected");
-    for command in ["mirror resync --group shop --plan", "mirror resync --group shop --yes"] {
+    for command in
+        ["mirror resync --group shop --timeout 2s --plan", "mirror resync --group shop --timeout 2s --yes"]
+    {
         let said = pair.b.fails(1, command);
         assert!(said.contains("there is no session with a since"), "{said}");
         assert!(!said.contains("is the original here") && !said.contains("mirror swap"), "{said}");
     }
+}
+
+/// Whoever types it as soon as the site is there, as the other one says, does not hear that there is no such group.
+#[test]
+fn a_former_source_waits_until_it_is_told_what_was_taken_over() {
+    let mut pair = Pair::start();
+    grouped(&pair, "");
+    for volume in VOLUMES {
+        pair.b.ok(&format!("peer allow a q/{volume} --reverse"));
+    }
+    pair.b.ok("mirror update --group shop");
+    pair.a.kill();
+    pair.b.ok("mirror break --group shop --yes");
+    write(&pair.b, "q", 7);
+    // With nobody there it says so.
+    let mut b = pair.b;
+    b.kill();
+    pair.a.restart();
+    let said = pair.a.fails(1, "mirror resync --group shop --timeout 1s --yes");
+    assert!(said.contains("there is no session with b"), "{said}");
+    pair.a.kill();
+    b.restart();
+    pair.a.restart();
+    let said = pair.a.ok("mirror resync --group shop --timeout 60s --yes");
+    assert!(said.contains("p/data, p/log show one moment since"), "{said}");
+    assert_eq!(stamps(&pair.a, "p"), [7, 7]);
+    // A name that is none is not waited for.
+    assert!(pair.a.fails(3, "mirror resync --group shpo --yes").contains("in a group shpo"));
+}
+
+/// Nobody has to ask for the moment that makes a group one again, at a site that may not be looked at from here.
+#[test]
+fn after_first_copies_and_after_a_swap_a_group_has_a_moment_at_which_it_can_be_taken_over() {
+    let mut pair = Pair::start();
+    for volume in VOLUMES {
+        pair.a.ok(&format!("volume create p/{volume} --size 4M"));
+        pair.a.ok(&format!("peer allow b p/{volume} --reverse"));
+        let said = pair.b.ok(&format!("mirror create a:p/{volume} q/{volume} --group shop"));
+        assert!(said.contains("farside mirror initialize --group shop"), "{said}");
+        pair.b.ok(&format!("peer allow a q/{volume} --reverse"));
+    }
+    // One by one they have none.
+    for volume in VOLUMES {
+        pair.b.ok(&format!("mirror initialize q/{volume}"));
+    }
+    assert!(pair.b.fails(1, "mirror check").contains("they have no moment in common"));
+    pair.b.fails(4, "mirror break --group shop --plan");
+    for volume in VOLUMES {
+        pair.b.ok(&format!("mirror delete q/{volume} --yes"));
+        pair.b.ok(&format!("volume delete q/{volume} --yes"));
+        pair.b.ok(&format!("mirror create a:p/{volume} q/{volume} --group shop"));
+    }
+    let said = pair.b.ok("mirror initialize --group shop");
+    assert!(said.contains("all of group shop show one moment since"), "{said}");
+    pair.b.ok("mirror check");
+    pair.b.ok("mirror break --group shop --plan");
+    let said = pair.b.ok("mirror swap --group shop --yes");
+    assert!(said.contains("a does that by itself within some seconds"), "{said}");
+    eventually("a has brought its replicas to one moment", || {
+        pair.a.farside("mirror check").status.success()
+    });
+    pair.b.kill();
+    pair.a.ok("mirror break --group shop --yes");
 }
 
 /// A group that was taken over, of which each site may follow the other.

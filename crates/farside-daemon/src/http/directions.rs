@@ -15,6 +15,7 @@ use farside_mirror::{
 use farside_peer::PeerId;
 use farside_store::Version;
 use farside_transfer::Phase;
+use farside_transfer::TransferError;
 use farside_transfer::bases::rotates;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -358,7 +359,12 @@ async fn resync(
     let (of, to) = (Arc::clone(&site), volume.clone());
     let named = if from.is_named { format!(" --from {}", from.name) } else { String::new() };
     let whole = if request.whole { " --whole" } else { "" };
-    let again = format!("farside mirror resync {volume}{named}{whole}");
+    // Of a group that was asked for as one, the line for one volume would part it from the rest.
+    let group = site.mirrors.group_of(&volume, from.peer, &from.source).filter(|_| set_aside_at.is_some());
+    let again = match group {
+        Some(group) => format!("farside mirror resync --group {group}{whole}"),
+        None => format!("farside mirror resync {volume}{named}{whole}"),
+    };
     let (given_up, consent) = (waiting.given_up(), Arc::clone(&waiting));
     let asked = ResyncRequest {
         comparing,
@@ -400,6 +406,14 @@ async fn resync(
             mirror.set_schedule(schedule).await.map_err(Failure::into_error_body)?;
         }
         let ended = asked.ended().await;
+        if let Err(error) = &ended
+            && error.to_string() == TransferError::Aborted.to_string()
+            && is_broken_off_then(&mirror).await
+        {
+            let message = format!("{to} was broken off meanwhile, and hosts may write to it");
+            return Err(ErrorBody::new(ErrorCode::Failed, message)
+                .hint(format!("farside mirror status {to} says what it holds")));
+        }
         ended.map_err(|error| {
             // One that has crossed another is broken off by now, or in a moment.
             let is_replica = !plans::has_crossed(&error.to_string())
@@ -413,6 +427,16 @@ async fn resync(
     let id = site.operations.start(subject, async { Ok(work) }).await?;
     Ok(Outcome::Done(site.operations.status(&site.node, &site.mirrors, id)?))
 }
+
+/// A break ends the transfer before all else, and has an end of its own a moment later.
+async fn is_broken_off_then(mirror: &farside_mirror::Mirror) -> bool {
+    let mut changes = mirror.changes();
+    let broken_off = changes.wait_for(|status| status.state == farside_mirror::State::BrokenOff);
+    matches!(tokio::time::timeout(BREAK_ENDS_WITHIN, broken_off).await, Ok(Ok(_)))
+}
+
+/// How long a break may take after it has ended a transfer, for what is said of that.
+const BREAK_ENDS_WITHIN: Duration = Duration::from_secs(2);
 
 /// Why a resync did not begin. For want of a session it does not go on by itself, whatever schedule there is.
 fn not_begun(volume: &VolumeName, again: &str, error: MirrorError) -> ErrorBody {
@@ -508,7 +532,9 @@ async fn plan_resync(
     let follows = found.as_ref().and_then(|found| found.follows.as_ref());
     // What is let go here needs no source to be told: who waits for one is not to find it gone.
     let (points_alone, branches_alone) = match waits_for.is_some() && replaced.is_none() {
-        true => destination.plan_resync_alone(volume).await.map_err(MirrorError::into_error_body)?,
+        true => {
+            destination.plan_resync_alone(volume, with_group).await.map_err(MirrorError::into_error_body)?
+        }
         false => Default::default(),
     };
     let lets_go = found.as_ref().map_or(&branches_alone, |found| &found.lets_go);
@@ -521,10 +547,12 @@ async fn plan_resync(
     let taken_over_by: Vec<String> =
         if taken_over_by.iter().any(is_in_line) { Vec::new() } else { taken_over_by };
     let (group, in_use) = in_use_beside(site, volume, from);
+    let asked_as_one = site.mirrors.group_of(volume, from.peer, &from.source).filter(|_| with_group);
     let plan = plans::resync(&ResyncFacts {
         taken_over_by: &taken_over_by,
         follows: follows.map(ToString::to_string).as_deref(),
         lets_go,
+        with_group: asked_as_one.as_deref(),
         retention_lets_go: &points,
         volume,
         from: &from.name,

@@ -135,7 +135,8 @@ pub(super) fn mirror(
 }
 
 /// A mirror that is there and does not follow, as whoever asks for one wants it to.
-pub(super) fn broken_off(there: &Mirror, is_original: bool) -> ErrorBody {
+/// `besides`: what of it is set otherwise, if anything.
+pub(super) fn broken_off(there: &Mirror, is_original: bool, besides: Option<ErrorBody>) -> ErrorBody {
     let Mirror { name, source, .. } = there;
     let (is, hint) = match is_original {
         true => (
@@ -161,7 +162,12 @@ pub(super) fn broken_off(there: &Mirror, is_original: bool) -> ErrorBody {
             ),
         ),
     };
-    let message = format!("the mirror of {name} is there and differs: {is}. Nothing was changed");
+    let said = format!("the mirror of {name} is there and differs: ");
+    let besides = besides.map(|error| (error.message.replacen(&said, "", 1), error.hint.unwrap_or_default()));
+    let (message, hint) = match besides {
+        Some((besides, set)) => (format!("{said}{is}; {besides}"), format!("{hint}. Besides, {set}")),
+        None => (format!("{said}{is}. Nothing was changed"), hint),
+    };
     ErrorBody::new(ErrorCode::Exists, message).hint(hint)
 }
 

@@ -198,12 +198,14 @@ async fn create(State(site): Shared, Body(request): Body<CreateMirror>) -> Answe
             lacks_reverse: !request.no_reverse && site.rights.right(peer, &destination).is_none(),
             unwanted_reverse: request.no_reverse.then(|| site.rights.right(peer, &destination).is_some()),
         };
-        likeness::mirror(&there.relationship, &wanted, |peer| peers::name_of(&site.node, peer))?;
+        let likeness =
+            likeness::mirror(&there.relationship, &wanted, |peer| peers::name_of(&site.node, peer));
         let document = site.mirrors.document(&there, site.clock.now());
         if document.state == MirrorState::BrokenOff {
             let is_original = site.mirrors.is_followed_by(&destination, &document.source);
-            return Err(likeness::broken_off(&document, is_original).into());
+            return Err(likeness::broken_off(&document, is_original, likeness.err()).into());
         }
+        likeness?;
         // It may have gone with the state database, and the schedule been set again without it.
         if !request.no_reverse && site.rights.right(peer, &destination).is_none() {
             let mirrors = site.mirrors.destination(&destination.pool)?;

@@ -529,13 +529,26 @@ impl Mirrors {
             format!("no session with {}, so nothing is brought to it{because}", peer.record.name)
         });
         let is_stopped = peer.is_none_or(peers::is_removed_there);
+        // What was told to go on there is said above.
+        let has_no_right = mirror.overtaken.is_none()
+            && peer
+                .zip(mirror.name.parse::<VolumeName>().ok())
+                .is_some_and(|(peer, volume)| self.parts.rights.right(peer.record.id, &volume).is_none());
+        let denied = has_no_right.then(|| {
+            format!(
+                "{key} may not read {0} (any more), so nothing is brought to {1}: farside peer allow {key} {0} --reverse; or, if that is as \
+                 it should be, farside mirror release {0} {key}",
+                mirror.name, mirror.destination
+            )
+        });
         let stopped = is_stopped.then_some(api::MirrorStopped::NotPaired);
+        let stopped = stopped.or(has_no_right.then_some(api::MirrorStopped::NoRight));
         let of_pool = mirror.name.split_once('/').map(|(pool, _)| pool);
         // One that is being opened serves soon, without anybody.
         let is_closed = of_pool.is_some_and(|pool| self.parts.pools.is_closed(pool));
         let stopped = stopped.or(is_closed.then_some(api::MirrorStopped::NoPool));
         let pool = of_pool.and_then(|pool| self.why_serves_nothing(pool));
-        let why = mirror.why.or(gone).or(pool).or(away);
+        let why = mirror.why.or(gone).or(pool).or(denied).or(away);
         api::Mirror { lag_seconds, why, stopped, ..mirror }
     }
 
@@ -723,6 +736,7 @@ fn source(held: api::MirrorDestination) -> api::Mirror {
         source_overtaken: None,
         kept_as: None,
         hosts_refused: None,
+        no_common_moment: false,
         way_back: None,
         first_copy_bytes: None,
         room_bytes: None,

@@ -2,18 +2,19 @@
 //! A change of roles would make one of them.
 
 use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use farside_api as api;
 use farside_api::split::{Split, splits};
 use farside_api::{ErrorBody, ErrorCode};
 use farside_engine::VolumeName;
-use farside_mirror::{Mirror, Relationship, SourceRelationship};
+use farside_mirror::{Mirror, MirrorStatus, Relationship, SourceRelationship};
 use farside_peer::PeerId;
 use farside_transfer::protocol::group::NO_ONE_MOMENT;
 
-use super::Mirrors;
 use super::role_changes::Together;
+use super::{Mirrors, one_moment};
 use crate::failure::Failure;
 
 /// Volumes here, by the peer and the group that they are of.
@@ -24,6 +25,9 @@ pub(super) fn rest_of_group(known: &OfGroups, group: &str, size: u32, peer: Peer
     let known = known.get(&(peer, group.to_owned())).map_or(0, HashSet::len);
     size.saturating_sub(u32::try_from(known).unwrap_or(u32::MAX))
 }
+
+/// How long the update after a change of roles waits for a session.
+const TO_ONE_MOMENT_PATIENCE: Duration = Duration::from_secs(30);
 
 impl Mirrors {
     /// The group that a volume here is in at the site that has taken it over as `destination`.
@@ -37,6 +41,13 @@ impl Mirrors {
         let is_it =
             |r: &&SourceRelationship| r.source == *volume && r.peer == peer && r.destination == *destination;
         overtaken.iter().find(is_it)?.overtaken.as_ref()?.group.clone().map(|(name, _)| name)
+    }
+
+    /// The group of a volume that follows `source` of a peer, or is to: its mirror's here, else that at the other site.
+    pub(crate) fn group_of(&self, volume: &VolumeName, peer: PeerId, source: &VolumeName) -> Option<String> {
+        let own = self.mirror(volume).ok().map(|mirror| mirror.status().relationship);
+        let own = own.filter(|own| own.peer == peer && own.source == *source).and_then(|own| own.group);
+        own.or_else(|| self.group_there(volume, peer, source))
     }
 
     /// Volumes here that a site has taken over, and that are in this group there.
@@ -132,5 +143,35 @@ impl Together for Mirrors {
         if let Ok(mirror) = self.mirror(volume) {
             self.join_group(&mirror, group).await;
         }
+    }
+
+    async fn to_one_moment(&self, volume: &VolumeName) -> bool {
+        let statuses = self.statuses();
+        let Some(key) = statuses
+            .iter()
+            .map(|status| &status.relationship)
+            .find(|r| r.destination == *volume)
+            .and_then(|r| Some((r.group.clone()?, r.peer, r.destination.pool.clone())))
+        else {
+            return true;
+        };
+        let is_of_it = |status: &&MirrorStatus| {
+            let of = &status.relationship;
+            (of.group.as_ref(), of.peer, &of.destination.pool) == (Some(&key.0), key.1, &key.2)
+        };
+        let members: Vec<&MirrorStatus> = statuses.iter().filter(is_of_it).collect();
+        match one_moment::differ(&members) {
+            None => return false,
+            Some(false) => return true,
+            Some(true) => {}
+        }
+        let Ok(mirror) = self.mirror(volume) else { return true };
+        if let Err(error) = mirror.update(TO_ONE_MOMENT_PATIENCE).await {
+            tracing::info!(
+                %volume, group = key.0,
+                "the group shows different moments after its roles have changed; its next update brings it to one: {error}"
+            );
+        }
+        true
     }
 }

@@ -7,13 +7,19 @@ use std::collections::{BTreeMap, HashMap};
 
 use farside_api::Timestamp;
 use farside_engine::VolumeName;
-use farside_mirror::{MirrorStatus, SourceHeard, State};
+use farside_mirror::{MirrorStatus, SourceHeard, State, WentOnBy};
 use uuid::Uuid;
 
 use crate::convert;
 
 /// What is to be said of the members of such groups. `overtaken`: volumes here from which another site has taken over.
-pub(super) fn without(statuses: &[MirrorStatus], overtaken: &[VolumeName]) -> HashMap<Uuid, String> {
+///
+/// `common` tells whether replicas hold an earlier moment in common; none if that cannot be seen.
+pub(super) fn without(
+    statuses: &[MirrorStatus],
+    overtaken: &[VolumeName],
+    common: &dyn Fn(&[VolumeName]) -> Option<bool>,
+) -> HashMap<Uuid, Without> {
     let mut groups: BTreeMap<_, Vec<&MirrorStatus>> = BTreeMap::new();
     for status in statuses {
         let of = &status.relationship;
@@ -21,27 +27,58 @@ pub(super) fn without(statuses: &[MirrorStatus], overtaken: &[VolumeName]) -> Ha
             groups.entry((group.as_str(), of.peer, &of.destination.pool)).or_default().push(status);
         }
     }
-    groups.into_iter().flat_map(|((group, ..), members)| of_group(group, &members, overtaken)).collect()
+    groups
+        .into_iter()
+        .flat_map(|((group, ..), members)| of_group(group, &members, overtaken, common))
+        .collect()
 }
 
-fn of_group(group: &str, members: &[&MirrorStatus], overtaken: &[VolumeName]) -> Vec<(Uuid, String)> {
-    let each = |text: &dyn Fn(&MirrorStatus) -> String| -> Vec<(Uuid, String)> {
-        members.iter().map(|member| (member.relationship.id, text(member))).collect()
+/// What a group is without.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Without {
+    pub(super) why: String,
+    /// There is no moment at which all could be taken over.
+    pub(super) is_of_no_use: bool,
+}
+
+fn of_group(
+    group: &str,
+    members: &[&MirrorStatus],
+    overtaken: &[VolumeName],
+    common: &dyn Fn(&[VolumeName]) -> Option<bool>,
+) -> Vec<(Uuid, Without)> {
+    let each = |is_of_no_use: bool, text: &dyn Fn(&MirrorStatus) -> String| -> Vec<(Uuid, Without)> {
+        let of =
+            |member: &&MirrorStatus| (member.relationship.id, Without { why: text(member), is_of_no_use });
+        members.iter().map(of).collect()
     };
     if let Some((oldest, newest)) = moments(members) {
         let (oldest, newest) = in_words(convert::time(oldest), convert::time(newest));
-        return each(&|member| {
+        let volumes: Vec<VolumeName> =
+            followers(members).map(|member| member.relationship.destination.clone()).collect();
+        let common = common(&volumes);
+        let until_then = match common {
+            Some(true) => {
+                format!("until then farside mirror break --group {group} takes over an earlier one")
+            }
+            Some(false) => format!(
+                "until then they have no moment in common, and farside mirror break --group {group} takes over nothing"
+            ),
+            None => format!(
+                "until then farside mirror break --group {group} takes over an earlier one, if there is one that all of them hold"
+            ),
+        };
+        return each(common == Some(false), &|member| {
             let volume = &member.relationship.destination;
             format!(
                 "the volumes of group {group} show different moments, from {oldest} to {newest}: farside mirror update \
-                 {volume} brings them to one; until then farside mirror break --group {group} takes over an earlier one, if there is one \
-                 that all of them hold"
+                 {volume} brings them to one; {until_then}"
             )
         });
     }
     if let Some((oldest, newest)) = points(members, overtaken) {
         let (oldest, newest) = in_words(convert::time(oldest), convert::time(newest));
-        return each(&|_| {
+        return each(false, &|_| {
             format!(
                 "the volumes of group {group} went on from different points, from {oldest} to {newest}, and may not fit together: farside \
                  snapshot rollback --group {group} --at SNAP takes all of them to one that all have; what each holds now stays as a side \
@@ -59,7 +96,12 @@ fn points(
     overtaken: &[VolumeName],
 ) -> Option<(farside_platform::Timestamp, farside_platform::Timestamp)> {
     let is_broken_off = |member: &&MirrorStatus| member.state == State::BrokenOff;
-    let is_original = |member: &&MirrorStatus| member.source_heard == Some(SourceHeard::Follows);
+    // One that has changed its role is that also where the other site has ended what followed it.
+    let is_original = |member: &&MirrorStatus| {
+        let turned = member.relationship.past.went_on_by == Some(WentOnBy::RoleChange);
+        member.source_heard == Some(SourceHeard::Follows)
+            || (turned && member.source_heard == Some(SourceHeard::Released))
+    };
     let is_overtaken = |member: &&MirrorStatus| overtaken.contains(&member.relationship.destination);
     if !members.iter().all(is_broken_off)
         || members.iter().all(is_original)
@@ -90,15 +132,26 @@ fn in_words(oldest: Timestamp, newest: Timestamp) -> (String, String) {
     }
 }
 
+/// Whether they show different moments; none while one of them is under way.
+pub(super) fn differ(members: &[&MirrorStatus]) -> Option<bool> {
+    let is_under_way = |member: &&MirrorStatus| {
+        matches!(member.state, State::Transferring | State::Initializing) || member.is_swapping
+    };
+    (!members.iter().any(is_under_way)).then(|| moments(members).is_some())
+}
+
+/// Those that show a version of their source. What a resync has not brought yet nobody shows.
+fn followers<'a>(members: &'a [&MirrorStatus]) -> impl Iterator<Item = &'a MirrorStatus> {
+    members.iter().copied().filter(|m| m.state != State::BrokenOff && !m.shows_own_state)
+}
+
 /// The oldest and the newest moment that members of a group show, if these differ. While one of them is under way nothing is said:
 /// what is published for all is noted by one after the other.
 fn moments(members: &[&MirrorStatus]) -> Option<(farside_platform::Timestamp, farside_platform::Timestamp)> {
     if members.iter().any(|member| matches!(member.state, State::Transferring | State::Initializing)) {
         return None;
     }
-    // What a resync has not brought yet nobody shows.
-    let follows = members.iter().filter(|m| m.state != State::BrokenOff && !m.shows_own_state);
-    let shown = || follows.clone().filter_map(|member| Some(member.current.as_ref()?.created_at));
+    let shown = || followers(members).filter_map(|member| Some(member.current.as_ref()?.created_at));
     let (oldest, newest) = (shown().min()?, shown().max()?);
     (oldest < newest).then_some((oldest, newest))
 }
@@ -112,6 +165,11 @@ mod tests {
     use farside_platform::Timestamp as Instant;
 
     use super::*;
+
+    fn without(statuses: &[MirrorStatus], overtaken: &[VolumeName]) -> HashMap<Uuid, String> {
+        let all = super::without(statuses, overtaken, &|_| Some(true));
+        all.into_iter().map(|(id, without)| (id, without.why)).collect()
+    }
 
     fn member(id: u128, group: Option<&str>, state: State, shows: Option<u64>) -> MirrorStatus {
         let (source, volume) = ("p/v".parse().unwrap(), format!("q/v{id}").parse().unwrap());
@@ -200,6 +258,48 @@ mod tests {
         };
         assert!(without(&[back.clone(), in_use], &[]).is_empty());
         assert_eq!(without(&[back, broken(2, 90, 99)], &[]).len(), 2);
+    }
+
+    #[test]
+    fn what_no_group_could_be_taken_over_at_is_said() {
+        let all = [
+            member(1, Some("shop"), State::Mirrored, Some(100)),
+            member(2, Some("shop"), State::Mirrored, Some(107)),
+        ];
+        for (common, words) in [
+            (Some(true), "takes over an earlier one"),
+            (Some(false), "they have no moment in common"),
+            (None, "if there is one that all of them hold"),
+        ] {
+            let said = super::without(&all, &[], &|volumes| {
+                assert_eq!(volumes.len(), 2);
+                common
+            });
+            let said = &said[&Uuid::from_u128(1)];
+            assert!(said.why.contains(words), "{said:?}");
+            assert_eq!(said.is_of_no_use, common == Some(false));
+        }
+        let all: Vec<&MirrorStatus> = all.iter().collect();
+        assert_eq!((differ(&all), differ(&all[..1])), (Some(true), Some(false)));
+        let busy = member(2, Some("shop"), State::Transferring, Some(107));
+        assert_eq!(differ(&[all[0], &busy]), None);
+    }
+
+    #[test]
+    fn originals_whose_followers_were_deleted_fit_as_they_did() {
+        let original = |id, at: u64| {
+            let mut status = MirrorStatus {
+                went_on_from: Some(went_on(at, at)),
+                source_heard: Some(SourceHeard::Released),
+                ..member(id, Some("shop"), State::BrokenOff, Some(at))
+            };
+            status.relationship.past.went_on_by = Some(WentOnBy::RoleChange);
+            status
+        };
+        assert!(without(&[original(1, 100), original(2, 107)], &[]).is_empty());
+        let mut by_person = original(2, 107);
+        by_person.relationship.past.went_on_by = Some(WentOnBy::Break);
+        assert_eq!(without(&[original(1, 100), by_person], &[]).len(), 2);
     }
 
     #[test]

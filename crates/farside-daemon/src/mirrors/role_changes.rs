@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use farside_engine::VolumeName;
@@ -31,6 +32,9 @@ pub(super) trait Together: Send + Sync {
     fn of_two_histories(&self, volume: &VolumeName) -> Option<String>;
     /// Puts the mirror of a volume into a group, if it is in none and that fits.
     async fn join(&self, volume: &VolumeName, group: String);
+    /// Has the group of a volume updated if its volumes show different moments. Answers whether that is decided: while one of them is under
+    /// way nobody knows.
+    async fn to_one_moment(&self, volume: &VolumeName) -> bool;
 }
 
 impl Reversals {
@@ -135,9 +139,27 @@ impl Reversal for Reversals {
         if let Some((group, mirrors)) = group.zip(self.mirrors.upgrade()) {
             mirrors.join(volume, group).await;
         }
+        tokio::spawn(to_one_moment(self.mirrors.clone(), volume.clone()));
         Ok(())
     }
 }
+
+/// The volumes of a group change their roles one after the other, so each shows a moment of its own, and nothing that all could be taken
+/// over at: before whoever asked for it, or the schedule, has them updated, this does.
+async fn to_one_moment(mirrors: Weak<dyn Together>, volume: VolumeName) {
+    for _ in 0..TO_ONE_MOMENT_LOOKS {
+        tokio::time::sleep(TO_ONE_MOMENT_AFTER).await;
+        let Some(mirrors) = mirrors.upgrade() else { return };
+        if mirrors.to_one_moment(&volume).await {
+            return;
+        }
+    }
+}
+
+/// Whoever asked for the change of a whole group may have it updated himself, right after the last.
+const TO_ONE_MOMENT_AFTER: Duration = Duration::from_secs(2);
+/// So often it is looked at while some of the group are under way.
+const TO_ONE_MOMENT_LOOKS: usize = 60;
 
 /// Records what the way back needs among the rights of peers.
 pub(super) struct WayBack {

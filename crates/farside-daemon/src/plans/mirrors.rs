@@ -116,6 +116,9 @@ pub(crate) fn delete_mirror(facts: &DeleteFacts<'_>) -> Plan {
             "{volume} stays, as a volume that hosts may write to, although {source} is the original and hosts may be writing \
              there: from then on there are two, and nobody is told; farside mirror break {volume} tells that site"
         ),
+        FenceAfter::None if broken_off && facts.is_followed && facts.is_paired => {
+            format!("only the way back that is kept here is forgotten; hosts may write to {volume}, as before")
+        }
         FenceAfter::None if broken_off => {
             format!("{volume} stays as it is; hosts may write to it, and it is part of no mirror any more")
         }
@@ -124,7 +127,8 @@ pub(crate) fn delete_mirror(facts: &DeleteFacts<'_>) -> Plan {
     if facts.is_followed {
         plan.would.push(match facts.is_paired {
             true => format!(
-                "{source} goes on following {volume}: nothing is kept any more for the mirror that is deleted"
+                "{source} goes on following {volume}: to end that, at its site: farside mirror delete {of}",
+                of = source.split_once(':').map_or(*source, |(_, of)| of)
             ),
             false => format!(
                 "{source} followed {volume} while the sites were paired, and gets nothing now: nothing is kept any more for the mirror that \

@@ -110,14 +110,20 @@ pub(crate) fn overtaken(facts: &OvertakenFacts<'_>) -> String {
             // Without a mirror nothing there says what it would follow.
             let back = match facts.ended {
                 true => String::new(),
-                false => format!(
-                    "; farside mirror resync {destination} at {peer} has that one follow again, if the break was the mistake"
-                ),
+                false => {
+                    let what = match facts.group {
+                        Some(group) if facts.group_rest == 0 => format!("--group {group}"),
+                        _ => destination.to_string(),
+                    };
+                    format!(
+                        "; farside mirror resync {what} at {peer} has that follow again, if the break was the mistake"
+                    )
+                }
             };
             let take_over = match facts.group.filter(|_| !facts.ended) {
                 Some(group) if facts.group_rest > 0 => format!(
                     "it is of group {group} there, of which {peer} did not take over {} from here: volumes that hosts write to at two sites do \
-                     not fit together. Decide for all of it: at {peer}, farside mirror break --group {group} takes over the rest, and farside \
+                     not fit together. Decide for all of it, at {peer}: farside mirror status there says what takes over the rest, and farside \
                      mirror resync {destination} gives this one back. By itself, farside mirror resync {volume} --from {peer}:{destination} takes \
                      over their state and keeps this one as a side branch",
                     if facts.group_rest == 1 {

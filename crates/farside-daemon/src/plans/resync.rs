@@ -18,9 +18,13 @@ pub(crate) fn resync_waits(volume: &VolumeName, peer: &str) -> String {
 }
 
 /// What of a volume that follows goes back to it: a rollback is refused there.
-fn taken_back(volume: &VolumeName, what: &str) -> String {
+fn taken_back(facts: &ResyncFacts<'_>, what: &str) -> String {
+    let of = match facts.with_group {
+        Some(group) => format!("--group {group}"),
+        None => facts.volume.to_string(),
+    };
     format!(
-        "{what}; it opens read-only over NBD under that name, and farside mirror break {volume} --at that name goes back to it"
+        "{what}; it opens read-only over NBD under that name, and farside mirror break {of} --at that name goes back to it"
     )
 }
 
@@ -65,6 +69,8 @@ pub(crate) struct ResyncFacts<'a> {
     /// Old side branches of the volume that go for the new one.
     pub(crate) lets_go: &'a [String],
     /// Points, with their moments, that retention lets go as soon as the volume follows again, oldest first.
+    /// The group that is asked to follow as one.
+    pub(crate) with_group: Option<&'a str>,
     pub(crate) retention_lets_go: &'a [(String, Timestamp)],
 }
 
@@ -148,10 +154,10 @@ pub(crate) fn resync(facts: &ResyncFacts<'_>) -> Plan {
     if diverged_bytes != Some(0) {
         let newer = match facts.held_by {
             Some(held_by) => {
-                taken_back(volume, &format!("{volume}@{held_by}, a snapshot that is here already"))
+                taken_back(facts, &format!("{volume}@{held_by}, a snapshot that is here already"))
             }
             None => taken_back(
-                volume,
+                facts,
                 &format!("a side branch {volume}@rescue-TIME (its name is printed when it is done)"),
             ),
         };

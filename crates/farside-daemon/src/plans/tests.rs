@@ -357,6 +357,7 @@ fn resync_and_swap_lose_nothing() {
         held_by: None,
         follows: None,
         lets_go: &[],
+        with_group: None,
         retention_lets_go: &[],
     };
     golden(
@@ -462,8 +463,8 @@ fn what_ends_relationships_loses_no_data() {
             ..delete_facts(&volume(), &FenceAfter::None)
         }),
         "delete mirror p/db
-         would: p/db stays as it is; hosts may write to it, and it is part of no mirror any more
-         would: a:p/v goes on following p/db: nothing is kept any more for the mirror that is deleted
+         would: only the way back that is kept here is forgotten; hosts may write to p/db, as before
+         would: a:p/v goes on following p/db: to end that, at its site: farside mirror delete p/v
          lost: Some(0) Some(0) Some(0.0)",
     );
     let (volume_here, none) = (volume(), FenceAfter::None);
@@ -549,7 +550,7 @@ fn who_was_overtaken_learns_by_how_much_and_what_to_do() {
         overtaken(&facts()),
         "overtaken: b broke off q/db at 2026-11-21T21:00:00Z; hosts there went on from s9, from which 2 blocks of 4 KiB (8192 bytes) here \
          differ; farside mirror resync p/db --from b:q/db takes over their state and keeps this one as a side branch; \
-         farside mirror resync q/db at b has that one follow again, if the break was the mistake; farside mirror release p/db b \
+         farside mirror resync q/db at b has that follow again, if the break was the mistake; farside mirror release p/db b \
          keeps both"
     );
     let nothing = overtaken(&OvertakenFacts { diverged_bytes: Some(0), fenced: true, ..facts() });

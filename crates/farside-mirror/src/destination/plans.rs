@@ -65,6 +65,11 @@ pub struct RoleChangePlan {
     pub age_seconds: Option<f64>,
 }
 
+/// So many points come with a resync: its own, and where a group was asked for as one that of the update that brings it to one moment.
+fn comes(with_group: bool) -> usize {
+    if with_group { 2 } else { 1 }
+}
+
 impl Destination {
     /// What [`Mirror::break_off`](crate::Mirror::break_off) would do.
     pub async fn plan_break(
@@ -128,7 +133,11 @@ impl Destination {
         let (plan, stays) = plan?;
         let retention = relationship.retention;
         let retention_lets_go = match is_broken_off && !retention.is_none() {
-            true => would_let_go_then(&self.driver_parts(), &relationship, &retention, stays).await?.0,
+            true => {
+                would_let_go_then(&self.driver_parts(), &relationship, &retention, stays, comes(with_group))
+                    .await?
+                    .0
+            }
             false => Vec::new(),
         };
         let retention_lets_go = retention_lets_go.iter().map(PlanPoint::of).collect();
@@ -163,6 +172,7 @@ impl Destination {
     pub async fn plan_resync_alone(
         &self,
         volume: &VolumeName,
+        with_group: bool,
     ) -> Result<(Vec<PlanPoint>, Vec<String>), MirrorError> {
         let branches = self.would_let_go(volume).await?;
         let Ok(status) = self.mirror(volume).map(|mirror| mirror.status()) else {
@@ -171,7 +181,11 @@ impl Destination {
         let relationship = status.relationship;
         let retention = relationship.retention;
         let points = match status.state == State::BrokenOff && !retention.is_none() {
-            true => would_let_go_then(&self.driver_parts(), &relationship, &retention, None).await?.0,
+            true => {
+                would_let_go_then(&self.driver_parts(), &relationship, &retention, None, comes(with_group))
+                    .await?
+                    .0
+            }
             false => Vec::new(),
         };
         Ok((points.iter().map(PlanPoint::of).collect(), branches))

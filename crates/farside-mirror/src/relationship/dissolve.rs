@@ -102,6 +102,7 @@ impl Driver {
 
     /// Each part may find its work done: repeating a deletion that failed finishes it.
     pub(super) async fn delete(&mut self) -> Result<(), MirrorError> {
+        self.is_deleted = true;
         self.stop().await;
         self.end_rotation().await;
         self.notice = None;
@@ -113,6 +114,7 @@ impl Driver {
                 self.parts.endings.tell(ending.clone());
             }
             Err(error) => {
+                self.is_deleted = false;
                 // The volume may not be a replica any more: nothing is done before the pool has been asked again.
                 self.forget_probe(format!("delete failed; run farside mirror delete again: {error}"));
             }

@@ -134,6 +134,8 @@ pub(super) struct Driver {
     is_alone: bool,
     /// A person has ended the transfer that runs.
     is_aborted: bool,
+    /// A person has ended the mirror.
+    pub(super) is_deleted: bool,
     /// It was looked whether a stop of the daemon has cut what a person asked for.
     was_taken_up: bool,
     /// The last transfer failed, and `why` is its reason.
@@ -214,6 +216,7 @@ impl Driver {
             asked_at: Duration::ZERO,
             is_alone: false,
             is_aborted: false,
+            is_deleted: false,
             was_taken_up: false,
             has_failed: false,
             stopped: None,

@@ -313,7 +313,7 @@ impl Mirror {
         let status = self.status();
         if status.state == State::BrokenOff {
             // Nothing rotates where hosts write, and all of it at once when that ends.
-            return rotation::would_let_go_then(&self.parts, &status.relationship, retention, None).await;
+            return rotation::would_let_go_then(&self.parts, &status.relationship, retention, None, 1).await;
         }
         rotation::would_let_go(&self.parts, &status.relationship, retention).await
     }

@@ -220,7 +220,8 @@ impl Driver {
         if self.state.work == Work::BrokenOff && self.never_held() {
             return Some(format!(
                 "no copy of {of} had arrived whole when this mirror was broken off; its hosts go on. To begin again: farside mirror \
-                 delete {0}, then farside mirror create {of} {0}, with --every and --keep once more: they end with the mirror",
+                 delete {0}, then farside mirror create {of} {0}, with --every and --keep once more: they end with the mirror; where hosts have \
+                 written to {0}, instead of the latter: farside mirror resync {0} --from {of} --whole",
                 self.relationship.destination
             ));
         }
@@ -228,8 +229,8 @@ impl Driver {
             SourceHeard::NotYet => {}
             SourceHeard::Released if self.relationship.ended_there => {
                 return Some(format!(
-                    "sleeps: the other site has ended the mirror by which {of} followed {0}, and each goes its own way; nothing \
-                     is wrong here. To forget the way back: farside mirror delete {0}",
+                    "sleeps: the other site has ended the mirror by which {of} followed {0}, and each goes its own way: it is no \
+                     replica of {0} any more. If that is as it should be, and to forget the way back: farside mirror delete {0}",
                     self.relationship.destination
                 ));
             }

@@ -134,12 +134,13 @@ pub(crate) async fn would_let_go_then(
     relationship: &Relationship,
     retention: &Retention,
     stays: Option<Uuid>,
+    comes: usize,
 ) -> Result<(Vec<SnapshotInfo>, usize), MirrorError> {
     let (engine, volume, id) = (parts.engine.clone(), relationship.destination.clone(), relationship.id);
     let mut live = blocking(move || Ok::<_, MirrorError>(kept(&*engine, &volume, id)?)).await?;
     live.retain(|s| Some(s.uuid) != stays);
     let known = parts.store.kept_points(id).await?;
-    Ok((goes_then(&live, &known, id, retention, parts.clock.now()), live.len()))
+    Ok((goes_then(&live, &known, id, retention, parts.clock.now(), comes), live.len()))
 }
 
 fn goes_then(
@@ -148,12 +149,18 @@ fn goes_then(
     id: Uuid,
     retention: &Retention,
     now: Timestamp,
+    comes: usize,
 ) -> Vec<SnapshotInfo> {
     if retention.is_none() {
         return Vec::new();
     }
     let (mut points, _) = note(live, known, now);
-    points.push(KeptPoint { snapshot: Uuid::nil(), at: now, noted_at: now });
+    let coming = (0..comes as u64).map(|at| Timestamp(now.0.saturating_add(at)));
+    points.extend(coming.zip(0..).map(|(at, number)| KeptPoint {
+        snapshot: Uuid::from_u128(u128::MAX - number),
+        at,
+        noted_at: at,
+    }));
     let due = to_go(&points, retention);
     let own = [id, kept_of(id)];
     let goes = |s: &&SnapshotInfo| {
@@ -288,12 +295,14 @@ mod tests {
             point(5, "base", &[keeper, id]),
             point(6, "newest", &[keeper]),
         ];
-        let named = |keep: &str| -> Vec<String> {
+        let named = |keep: &str, comes| -> Vec<String> {
             let retention = keep.parse().unwrap();
-            goes_then(&live, &[], id, &retention, Timestamp(9)).into_iter().map(|s| s.name).collect()
+            goes_then(&live, &[], id, &retention, Timestamp(9), comes).into_iter().map(|s| s.name).collect()
         };
-        assert_eq!(named("last=2"), ["before-upgrade", "base"]);
-        assert_eq!(named("last=1"), ["before-upgrade", "base", "newest"]);
-        assert!(named("last=6").is_empty() && named("none").is_empty());
+        assert_eq!(named("last=2", 1), ["before-upgrade", "base"]);
+        assert_eq!(named("last=1", 1), ["before-upgrade", "base", "newest"]);
+        assert!(named("last=6", 1).is_empty() && named("none", 2).is_empty());
+        // A group that follows as one is updated once more.
+        assert_eq!(named("last=3", 2), named("last=2", 1));
     }
 }

@@ -89,8 +89,8 @@ fn until(mirror: &Mirror) -> Option<String> {
     }
 }
 
-/// What came of a break. `others_follow`: of its group, if it is in one.
-pub(super) fn broken_off(mirror: &Mirror, others_follow: bool) -> String {
+/// What came of a break. `rest`: what is to be said of the others of its group, a line, or nothing.
+pub(super) fn broken_off(mirror: &Mirror, rest: &str) -> String {
     let Mirror { name, source, .. } = mirror;
     if let Some(what) = &mirror.given_up {
         return format!("{name} is writable, as before: the {what} that waited is given up\n");
@@ -110,25 +110,31 @@ pub(super) fn broken_off(mirror: &Mirror, others_follow: bool) -> String {
     if mirror.current_snapshot.is_none() {
         return format!(
             "{name} is {is}, and EMPTY: no copy of {source} had arrived whole. To begin again: farside mirror delete {name}, then \
-             farside mirror create, with --every and --keep once more: they end with the mirror\n{refused}"
+             farside mirror create, with --every and --keep once more: they end with the mirror; once hosts have written to {name}, instead of \
+             the latter: farside mirror resync {name} --from {source} --whole\n{refused}"
         );
     }
     let kept = mirror.kept_as.as_ref().map(|kept| format!("what is newer stays as {kept}\n"));
-    let beside = mirror.group.as_ref().filter(|_| others_follow).map(|group| {
-        format!(
-            "it is of group {group}, of which nothing is updated from now on. To take over all of it: farside mirror break --group {group}\n"
-        )
-    });
     format!(
         "{name} is {is}, as of {} (data {} old)\n{refused}{}{}",
         or_dash(mirror.current_snapshot.clone(), |s| s),
         or_dash(mirror.lag_seconds, duration),
         kept.unwrap_or_default(),
-        beside.unwrap_or_default()
+        rest
     ) + &follows_here(mirror)
         + &format!(
             "to take this back: farside mirror resync {name}; what hosts write here until then stays as a side branch\n"
         )
+}
+
+/// That of a volume which its former source follows only the way back has ended.
+pub(super) fn way_back_forgotten(mirror: &Mirror) -> String {
+    let Mirror { name, source, .. } = mirror;
+    let (site, volume) = source.split_once(':').unwrap_or(("the other site", source));
+    format!(
+        "only the way back that was kept here is forgotten: {source} goes on following {name}. To end that, at {site}: farside mirror delete \
+         {volume}\n"
+    )
 }
 
 /// What has the other site follow, once it is back.
@@ -163,6 +169,9 @@ fn allow_both(here: &str, peer: &str, source: &str, replica: &str) -> String {
 pub(super) fn next(mirror: &Mirror) -> String {
     let Mirror { name, .. } = mirror;
     match (&mirror.current_snapshot, &mirror.schedule) {
+        (None, _) if let Some(group) = &mirror.group => {
+            format!("next, once all of group {group} are made: farside mirror initialize --group {group}\n")
+        }
         (None, _) => format!("next: farside mirror initialize {name}\n"),
         (Some(_), Some(_)) => format!(
             "it holds a copy, and only what is new comes; farside mirror update {name} brings that now\n"
@@ -259,6 +268,13 @@ pub(super) fn others_of_group(mirrors: &[Mirror], updated: &str) -> String {
         (None, _) => format!("{} holds no whole copy yet{}\n", m.name, in_its_way(m)),
     };
     replicas().filter(is_other).map(line).collect()
+}
+
+/// Whether a mirror of the group of one is being updated.
+pub(super) fn is_under_way(mirrors: &[Mirror], of: &str) -> bool {
+    let replicas = || mirrors.iter().filter(|m| m.role == Role::Destination);
+    let group = replicas().find(|m| m.name == of).and_then(group_of);
+    replicas().any(|m| group.is_some() && group_of(m) == group && m.state == MirrorState::Transferring)
 }
 
 fn in_its_way(mirror: &Mirror) -> String {

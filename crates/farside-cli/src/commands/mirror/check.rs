@@ -114,7 +114,7 @@ pub(super) fn judged(
     let mut heard: Option<(f64, String)> = None;
     // What stands in the way of those that are near enough.
     let mut yet = Vec::new();
-    let (mut judged, mut sources, mut asleep) = (0, 0, 0);
+    let (mut judged, mut sources) = (0, 0);
     for name in names {
         let rows = of_volume(&name);
         if rows.is_empty() {
@@ -195,9 +195,21 @@ pub(super) fn judged(
             if row.state == MirrorState::BrokenOff && (is_followed || is_reversed) {
                 continue;
             }
-            // The other site has ended its mirror, and knew: nothing is late, and a person may forget the way back.
+            // The other site has ended its mirror: whoever meant that says so here, too.
             if row.state == MirrorState::BrokenOff && row.source_heard == Some(SourceHeard::Released) {
-                asleep += 1;
+                let message = format!(
+                    "{name} has no replica any more: {} has ended the mirror. If that is as it should be: farside mirror delete {name}",
+                    row.source.split_once(':').map_or("the other site", |(site, _)| site)
+                );
+                wrong.push(Problem::new(&name, message));
+                continue;
+            }
+            // Said once for all of its group.
+            if row.no_common_moment {
+                let group = row.group.clone().unwrap_or_default();
+                if !wrong.iter().any(|problem: &Problem| problem.name == group) {
+                    wrong.push(Problem::new(&group, row.why.clone().unwrap_or_default()));
+                }
                 continue;
             }
             judged += 1;
@@ -246,10 +258,6 @@ pub(super) fn judged(
                 Some((lag, replica)) => format!("; the furthest behind is {replica}, by {}", duration(lag)),
                 None => ": how late they are is known there".to_owned(),
             }
-        )),
-        None if asleep > 0 => Ok(format!(
-            "nothing here is late; of {asleep} broken off here the other site has ended the mirror: farside mirror status says what can be \
-             done"
         )),
         None => Err(Wrong {
             error: ErrorBody::new(ErrorCode::Failed, "nothing here is mirrored"),
@@ -551,8 +559,17 @@ mod tests {
         let source = |state| mirror("q/a", json!({ "role": "source", "state": state, "lag_seconds": null }));
         assert!(check(&[broken.clone(), source("broken-off")]).unwrap_err().contains("follows nothing"));
         let ended = mirror("q/b", json!({ "state": "broken-off", "source_heard": "released" }));
-        assert!(check(std::slice::from_ref(&ended)).unwrap().contains("the other site has ended the mirror"));
+        let said = check(std::slice::from_ref(&ended)).unwrap_err();
+        assert!(said.starts_with("q/b has no replica any more: north has ended the mirror"), "{said}");
+        assert!(said.ends_with("farside mirror delete q/b"), "{said}");
+        // Another follows it.
+        let third = json!({ "role": "source", "destination": "west:shelf/v", "lag_seconds": 1.0 });
+        assert!(check(&[ended.clone(), mirror("q/b", third)]).is_ok());
         assert!(check(&[ended, broken.clone()]).unwrap_err().contains("q/a is broken off"));
+        // Each is near enough, and together they are of no use: said once.
+        let apart = json!({ "group": "shop", "no_common_moment": true, "why": "no moment in common" });
+        let said = check(&[mirror("q/c", apart.clone()), mirror("q/d", apart)]).unwrap_err();
+        assert_eq!(said, "no moment in common");
         // A third site follows it, and the old source is alive: there may be two originals.
         for heard in ["not-yet", "noted", "fenced"] {
             let row = json!({ "state": "broken-off", "source_heard": heard, "why": "keep them stopped" });

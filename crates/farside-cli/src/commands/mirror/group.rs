@@ -21,7 +21,8 @@ mod set_aside;
 mod since;
 mod since_swap;
 pub(super) mod swap;
+mod told;
 mod under_way;
 mod whereabouts;
 
-pub(super) use members::{in_use_beside, others_follow, to_update};
+pub(super) use members::{in_use_beside, rest_after_break, to_update};

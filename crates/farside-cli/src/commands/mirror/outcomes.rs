@@ -76,12 +76,13 @@ pub(super) fn outcome(operation: &Operation) -> String {
     };
     let wire = record.wire_bytes_sent + record.wire_bytes_received;
     let set_aside = record.set_aside.iter().map(|name| {
-        let what = match name.starts_with("rescue-source-") {
-            // From its source, before that went back.
-            true => "what it showed before, which its source does not have,",
-            false => "what it showed before",
+        let of = &operation.volume;
+        // From its source, before that went back: of equal content, perhaps.
+        let then = match name.starts_with("rescue-source-") {
+            true => format!("; farside mirror status {of} says why, and whether it differs"),
+            false => String::new(),
         };
-        format!("{what} stays as {}@{name}; it opens read-only\n", operation.volume)
+        format!("what it showed before stays as {of}@{name}; it opens read-only{then}\n")
     });
     let let_go = record.let_go.iter().map(|name| deleted(&operation.volume, name));
     let set_aside: String = set_aside.chain(let_go).collect();

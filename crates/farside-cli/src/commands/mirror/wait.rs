@@ -6,6 +6,7 @@ use farside_api::{
     ErrorBody, ErrorCode, Mirror, Operation, OperationKind, OperationState, Role, Timestamp, TransferKind,
     TransferRecord, TransferResult,
 };
+use jiff::SignedDuration;
 
 use super::outcomes::{name_of, outcome_and_way_back};
 use crate::arguments::names::VolumeName;
@@ -21,7 +22,12 @@ pub(super) async fn run(context: &Context, volume: &VolumeName) -> Result<(), Er
     match all.into_iter().next_back() {
         Some(last) => {
             let verb = name_of(&last.kind);
-            if let Some(at) = updated_since(context, volume, &last).await {
+            if last.state == OperationState::Failed
+                && let Some(over) = over(context, &last).await?
+            {
+                return Err(over);
+            }
+            if let Some(at) = updated_since(context, volume, &last).await? {
                 context.show(&last, |last| {
                     format!(
                         "nothing goes on that was asked for; the last {verb} of {} that was asked for failed, and it was updated since, at \
@@ -40,15 +46,49 @@ pub(super) async fn run(context: &Context, volume: &VolumeName) -> Result<(), Er
     Ok(())
 }
 
-/// When an update that nobody asked for has brought what one that somebody asked for did not; none if none has.
-async fn updated_since(context: &Context, volume: &VolumeName, last: &Operation) -> Option<Timestamp> {
-    let failed_at = last.ended_at.filter(|_| last.state == OperationState::Failed)?;
-    matches!(last.kind, OperationKind::Update | OperationKind::Initialize).then_some(())?;
-    let query = [("volume", volume.to_string())];
-    let query = query.each_ref().map(|(name, value)| (*name, value.as_str()));
-    let history: Vec<TransferRecord> = context.client.get_with(&["history"], &query).await.ok()?;
+/// That what was asked for, and failed, is of a mirror that is no more, or of a time before a break; none if it counts.
+async fn over(context: &Context, last: &Operation) -> Result<Option<ErrorBody>, ErrorBody> {
+    let name = &last.volume;
+    let Some(replica) = replica(context, name).await? else {
+        let message = format!("nothing goes on: {name} is the replica of no mirror (any more)");
+        return Ok(Some(ErrorBody::new(ErrorCode::NotFound, message)));
+    };
+    let since = replica.broken_off_at.zip(last.ended_at).filter(|(broken_off, failed)| broken_off > failed);
+    Ok(since.map(|(broken_off, _)| {
+        let message = format!(
+            "nothing goes on: the last {} of {name} that was asked for failed, and {name} went on without its source at {}",
+            name_of(&last.kind),
+            time(broken_off)
+        );
+        ErrorBody::new(ErrorCode::NotFound, message)
+    }))
+}
+
+/// When an update that nobody asked for has brought what one that somebody asked for did not, or a change of roles; none if none has.
+async fn updated_since(
+    context: &Context,
+    volume: &VolumeName,
+    last: &Operation,
+) -> Result<Option<Timestamp>, ErrorBody> {
+    let is_of_data = matches!(last.kind, OperationKind::Update | OperationKind::Initialize);
+    let Some(failed_at) = last.ended_at.filter(|_| last.state == OperationState::Failed && is_of_data) else {
+        return Ok(None);
+    };
+    let name = volume.to_string();
+    let history: Vec<TransferRecord> = context.client.get_with(&["history"], &[("volume", &name)]).await?;
     let brought = history.iter().filter(|record| record.result == TransferResult::Ok);
-    brought.map(|record| record.ended_at).max().filter(|at| *at > failed_at)
+    let brought = brought.map(|record| record.ended_at).max();
+    // What a change of roles has left it with came by no transfer to here.
+    let lag = replica(context, &name).await?.and_then(|replica| replica.lag_seconds);
+    let lag = lag.and_then(|lag| SignedDuration::try_from_secs_f64(lag).ok());
+    let as_of = lag.and_then(|lag| Timestamp::now().checked_sub(lag).ok());
+    Ok(brought.max(as_of).filter(|at| *at > failed_at))
+}
+
+/// The mirror that has this volume as its replica.
+async fn replica(context: &Context, name: &str) -> Result<Option<Mirror>, ErrorBody> {
+    let mirrors: Vec<Mirror> = context.client.get_with(&["mirrors"], &[("volume", name)]).await?;
+    Ok(mirrors.into_iter().find(|m| m.role == Role::Destination))
 }
 
 /// What has failed before anybody waited for it may have another reason by now, or none: it says when it was.

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::Driver;
 use super::activity::{Ending, Ran};
-use super::went_back::reason;
+use super::went_back::{SEEN_AFTER, reason};
 use crate::error::{MirrorError, blocking};
 use crate::limits::{BREAK_PATIENCE, GOT_ON_BYTES, LOSSES_IN_A_ROW_MAX};
 use crate::log::{LogEvent, RequestedBy};
@@ -358,7 +358,8 @@ impl Driver {
                 );
                 let why = format!(
                     "{because}: what {destination} showed until then is kept as {destination}@{snapshot}. Look at both before you delete it; \
-                     farside mirror update {destination} ends this notice"
+                     farside mirror update {destination} ends this notice, from {} s after it came",
+                    SEEN_AFTER.as_secs()
                 );
                 (self.went_back, self.went_back_at) = (Some((uuid, why)), self.parts.clock.monotonic());
             }

@@ -13,6 +13,8 @@ use crate::state::{Action, Event, Work};
 /// What is said of a transfer that the end of the daemon, or of its pool, has cut.
 pub(super) const STOPPED: &str = "the daemon was stopped, or the pool closed; what has arrived is kept, and it goes on when the pool is \
                                   open again";
+/// What is said of a transfer that the end of its mirror has cut.
+pub(super) const DELETED: &str = "the mirror was deleted; the volume shows what it showed before";
 /// How long it waits for a session then: the other site may be down for as long as its own upgrade takes.
 const LINK_WAIT: Duration = Duration::from_secs(24 * 3600);
 /// Lines of the log that are looked at; a drill or a rescue has one, too.
@@ -65,6 +67,10 @@ impl Driver {
     /// The reason of a transfer that was cancelled, if no person did it.
     pub(super) fn why_cut(&self, reason: Option<String>) -> Option<String> {
         let is_cut = reason.as_ref().is_some_and(|reason| *reason == TransferError::Aborted.to_string());
-        if is_cut && !self.is_aborted { Some(STOPPED.to_owned()) } else { reason }
+        match is_cut && !self.is_aborted {
+            true if self.is_deleted => Some(DELETED.to_owned()),
+            true => Some(STOPPED.to_owned()),
+            false => reason,
+        }
     }
 }

@@ -11,7 +11,7 @@ use crate::error::{MirrorError, blocking};
 use crate::relationship::status::WentBack;
 
 /// Whoever asks for something sooner has not seen what was found: alarms look every two seconds.
-const SEEN_AFTER: Duration = Duration::from_secs(5);
+pub(super) const SEEN_AFTER: Duration = Duration::from_secs(5);
 
 /// Transfers that are looked at.
 const LOOKED_AT: usize = 200;

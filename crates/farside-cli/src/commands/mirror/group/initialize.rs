@@ -96,13 +96,38 @@ pub(crate) async fn initialize(context: &Context, group: &str, asked: Asked) -> 
         return Err(not_all(group, &failed));
     }
     let there: String = existed.iter().map(|name| format!("the first copy of {name} is there\n")).collect();
-    let moment = match asked.no_wait {
-        true => String::new(),
-        false => format!("each shows a moment of its own until farside mirror update --group {group}\n"),
+    let is_several = existed.len() + operations.len() > 1;
+    let moment = match (asked.no_wait, &steps.first()) {
+        (false, Some(first)) if is_several => to_one_moment(context, group, &first.path, asked.timeout).await,
+        _ => String::new(),
     };
     let done = Initialized { group: group.to_owned(), existed, operations };
     context.show(&done, |_| there + &said + &moment);
     Ok(())
+}
+
+/// Each has come by itself, and shows a moment of its own: until one update takes all of them to one, nothing of the group can be taken over
+/// as a whole. `path`: of the first copy of one of them.
+async fn to_one_moment(context: &Context, group: &str, path: &[&str], timeout: Duration) -> String {
+    let [mirrors, pool, volume, _] = path else { return String::new() };
+    let request = StartTransfer { timeout_seconds: Some(timeout.as_secs_f64()) };
+    let updated = async {
+        let started: Operation = context.client.post(&[mirrors, pool, volume, "update"], &request).await?;
+        let ended = progress::watch_for(&context.client, started, Some(timeout)).await?;
+        match &ended.error {
+            Some(error) if ended.state == OperationState::Failed => Err(error.clone()),
+            _ => Ok(()),
+        }
+    };
+    match updated.await {
+        Ok(()) => format!("all of group {group} show one moment since\n"),
+        Err(error) => {
+            format!(
+                "each shows a moment of its own until farside mirror update --group {group}: {}\n",
+                error.message
+            )
+        }
+    }
 }
 
 fn nothing_to_do(

@@ -370,14 +370,35 @@ fn none_follows(group: &str, all: &[Mirror]) -> Option<ErrorBody> {
     })
 }
 
-/// Whether another volume of its group is a replica still. It is for advice: what cannot be asked is taken for so.
-pub(crate) async fn others_follow(context: &Context, of: &Mirror) -> bool {
-    let Ok(mirrors) = context.client.get::<Vec<Mirror>>(&["mirrors"]).await else { return true };
-    let group = group_of(of);
-    let is_other = |m: &Mirror| {
-        m.role == Role::Destination && group.is_some() && group_of(m) == group && m.name != of.name
+/// What takes over the rest of the group of a volume that was broken off by itself; nothing if there is no rest. It is for advice: of what
+/// cannot be asked the group's own command says more.
+pub(crate) async fn rest_after_break(context: &Context, of: &Mirror) -> String {
+    let Some(group) = &of.group else { return String::new() };
+    let of_group = members(context, group, Verb::Break).await.and_then(|all| all.replicas(group));
+    let Ok(of_group) = of_group else { return String::new() };
+    rest(group, &of_group.members)
+}
+
+fn rest(group: &str, members: &[Member]) -> String {
+    let left: Vec<&Member> = members.iter().filter(|m| !m.is_broken_off()).collect();
+    if left.is_empty() {
+        return String::new();
+    }
+    let at = decided(members).ok().flatten();
+    let take_over = match choose(members, None, at, Line::Main) {
+        Ok(_) => format!("To take over all of it: farside mirror break --group {group}"),
+        Err(_) => each_alone(&left),
     };
-    mirrors.iter().any(|m| is_other(m) && m.state != MirrorState::BrokenOff)
+    format!("it is of group {group}, of which nothing is updated from now on. {take_over}\n")
+}
+
+/// What takes over those that have no moment of the others.
+fn each_alone(left: &[&Member]) -> String {
+    let lines: Vec<String> = left.iter().map(|m| format!("farside mirror break {}", m.mirror.name)).collect();
+    format!(
+        "The rest has no snapshot of that moment, and can be taken over only as of another: {}",
+        lines.join("; ")
+    )
 }
 
 /// What else of its group hosts may write to here, and whether its former source follows that already. It is for advice: what cannot be asked
@@ -585,9 +606,11 @@ pub(super) fn instead(group: &str, members: &[Member], decided: Option<Timestamp
         common => common,
     };
     if common.is_empty() && decided.is_some() {
-        return "without --group each command works on one mirror by itself: farside mirror break POOL/VOL takes over what that volume \
-                shows"
-            .into();
+        let left: Vec<&Member> = members.iter().filter(|m| !m.is_broken_off()).collect();
+        return match left.is_empty() {
+            true => "farside mirror status shows what each holds".into(),
+            false => each_alone(&left),
+        };
     }
     if common.is_empty() {
         return "an update brings all mirrors of a group to one moment, while their sources are there: farside mirror update POOL/VOL; \

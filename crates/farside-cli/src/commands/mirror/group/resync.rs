@@ -7,21 +7,23 @@ use std::time::Duration;
 
 use farside_api::split::Split;
 use farside_api::{
-    ErrorBody, ErrorCode, Mirror, Operation, OperationState, Peer, PeerState, ResyncMirror, Role,
-    StartTransfer, Timestamp, Volume,
+    ErrorBody, ErrorCode, Mirror, Operation, OperationState, ResyncMirror, Role, StartTransfer, Timestamp,
+    Volume,
 };
 use serde::Serialize;
 
 use super::members::{Group, Member, Step, consent, members, refuse_losses, volumes_of};
 use super::named::Verb;
 use super::set_aside::one_name;
-use super::{forgotten, former_source, whereabouts};
+use super::{forgotten, told, whereabouts};
 use crate::arguments::destructive::Destructive;
 use crate::commands::context::Context;
 use crate::commands::mirror::outcomes::{advice_after_resync, outcome};
 use crate::commands::mirror::right_back;
 use crate::progress;
-use crate::quantities::time;
+
+/// How long a plan waits to be told what it is about.
+const PLAN_PATIENCE: Duration = Duration::from_secs(10);
 
 /// What came of it.
 #[derive(Serialize)]
@@ -38,13 +40,15 @@ pub(crate) async fn resync(
     request: &ResyncMirror,
     destructive: Destructive,
 ) -> Result<(), ErrorBody> {
-    let of_group = former_source::members_and_taken_over(context, group).await?;
+    let patience = request.timeout_seconds.map_or(Duration::ZERO, Duration::from_secs_f64);
+    let patience = if destructive.plan { patience.min(PLAN_PATIENCE) } else { patience };
+    let of_group = told::members_and_taken_over(context, group, patience).await?;
     let all = &of_group.members;
     let again: Vec<&Member> = all.iter().filter(|m| is_meant(m, request.whole)).collect();
     let forgotten = forgotten::note(group, &forgotten::of(context, group, all).await);
     let note = forgotten.clone() + &of_group.note(group);
     if again.is_empty() {
-        return nothing_to_do(context, group, all, &forgotten).await;
+        return nothing_to_do(context, group, all, &forgotten);
     }
     if !destructive.plan {
         nobody_writes(context, group, &again).await?;
@@ -214,37 +218,9 @@ fn half_turned(group: &str, now: &Group) -> String {
     format!("{is}. Once all are on one side, an update brings their replicas to one moment\n")
 }
 
-/// That what is known here of the group may be old: the site that followed is away, and may have taken over since.
-fn not_heard(group: &str, all: &[Member], site: &str, heard_at: Option<Timestamp>) -> ErrorBody {
-    let names: Vec<&str> = all.iter().map(|m| m.mirror.name.as_str()).collect();
-    let since = heard_at.map_or_else(String::new, |at| format!(" since {}", time(at)));
-    let message = format!(
-        "group {group}: there is no session with {site}{since}. When the two sites last met, {site} followed {}; whether it has taken over \
-         since is not known here. Nothing was changed",
-        names.join(", ")
-    );
-    ErrorBody::new(ErrorCode::PeerUnreachable, message).hint(format!(
-        "farside peer status {site} says why; once there is one, the same command again. If hosts may have gone over to {site}, let \
-         none write here until then"
-    ))
-}
-
-async fn nothing_to_do(
-    context: &Context,
-    group: &str,
-    all: &[Member],
-    forgotten: &str,
-) -> Result<(), ErrorBody> {
+fn nothing_to_do(context: &Context, group: &str, all: &[Member], forgotten: &str) -> Result<(), ErrorBody> {
     let (originals, follow): (Vec<&Member>, Vec<&Member>) = all.iter().partition(|m| m.is_valid_original());
     if follow.is_empty() {
-        let peers: Vec<Peer> = context.client.get(&["peers"]).await?;
-        let is_away = |m: &&Member| {
-            let (site, _) = m.mirror.source.split_once(':')?;
-            peers.iter().find(|peer| peer.name == site && peer.state != PeerState::Connected)
-        };
-        if let Some(peer) = all.iter().find_map(|m| is_away(&m)) {
-            return Err(not_heard(group, all, &peer.name, peer.last_heard_at));
-        }
         let back = whereabouts::back(all).unwrap_or_default();
         let message = format!(
             "group {group}: {}. Nothing was changed: what hosts wrote here since would be set aside",

@@ -222,8 +222,8 @@ fn then_update(members: &[Member]) -> String {
     let source = members.first().and_then(|m| m.mirror.source.split_once(':'));
     let (site, volume) = source.unwrap_or(("the other site", "POOL/VOL"));
     format!(
-        "then, at {site}: farside mirror update {volume} brings the new replicas to one moment; where {site} lets this site ask for it, \
-         that is done from here\n"
+        "then {site} brings the new replicas to one moment by itself; where {site} lets this site ask for it, that is done from here (farside \
+         mirror update {volume} there does the same)\n"
     )
 }
 
@@ -339,13 +339,14 @@ fn left_behind(had: &[(&str, Option<&str>)]) -> String {
         site = of;
         lines.extend(keep.map(|keep| format!("  farside mirror set {name} --keep {keep}\n")));
     }
-    match lines.is_empty() {
-        true => String::new(),
-        false => format!(
-            "retention does not go along with a swap. At {site}, farside mirror status says what is set there; where nothing is:\n{}",
+    let first = had.iter().find_map(|(source, keep)| keep.and(source.split_once(':'))).map(|(_, name)| name);
+    first.map_or_else(String::new, |first| {
+        format!(
+            "retention does not go along with a swap. At {site}, farside mirror status {first}, and of each, shows what is set there (keeps); \
+             where nothing is:\n{}",
             lines.concat()
-        ),
-    }
+        )
+    })
 }
 
 /// What is left to be done at the site of the new replicas.
@@ -353,8 +354,8 @@ fn without_moment(group: &str, had: &[(&str, Option<&str>)], why: &ErrorBody) ->
     let first = had.first().map_or("POOL/VOL", |(source, _)| source);
     let (site, first) = first.split_once(':').unwrap_or(("the other site", first));
     format!(
-        "the new replicas have no moment in common since then, and were not brought to one from here: {}\n{}then, at {site}: farside \
-         mirror update {first} brings all of group {group} to one moment\n",
+        "the new replicas were not brought to one moment from here: {}\n{}{site} does that by itself within some seconds; farside mirror \
+         status there says so if it has not, and then, at {site}: farside mirror update {first} brings all of group {group} to one\n",
         why.message,
         left_behind(had)
     )
@@ -375,7 +376,7 @@ mod tests {
         assert!(text.contains("nobody may ask there"), "{text}");
         let text = left_behind(&had);
         assert!(
-            text.contains("At north, farside mirror status says")
+            text.contains("At north, farside mirror status tank/a, and of each, shows")
                 && text.contains(":\n  farside mirror set tank/a --keep last=3\n"),
             "{text}"
         );
@@ -386,7 +387,7 @@ mod tests {
     #[test]
     fn the_plan_says_where_to_bring_all_to_one_moment_and_an_end_what_is_not_begun() {
         let text = then_update(&[member("q/b", "mirrored", None, &[])]);
-        assert!(text.starts_with("then, at a: farside mirror update p/v"), "{text}");
+        assert!(text.contains("(farside mirror update p/v there does the same)"), "{text}");
         assert_eq!(
             not_begun("shop", &["q/b"]),
             "q/b is not begun: farside mirror swap --group shop at this site goes on with it"
