@@ -572,3 +572,23 @@ fn a_damaged_block_is_reported_hurts_nothing_else_and_is_repaired() {
     pair.b.ok("mirror update q/v");
     assert!(pair.b.nbd("q/v").read_all() == wanted);
 }
+
+/// Nobody stopped the daemon, and nothing goes on.
+#[test]
+fn who_waits_for_an_update_hears_that_its_mirror_was_deleted() {
+    let pair = Pair::start();
+    pair.mirror(16 * MIB);
+    let (a, b) = (&pair.a, &pair.b);
+    b.ok("mirror initialize q/v");
+    b.ok("mirror set q/v --throttle 1MB/s");
+    fill(a, "p/v", 0, 8 << 20, 1);
+    let mut update = b.command("mirror update q/v");
+    let update = std::thread::spawn(move || update.output().unwrap());
+    eventually("it travels", || b.json("mirror status q/v")[0]["transfer"]["done_bytes"].as_u64() > Some(0));
+    b.ok("mirror delete q/v --yes");
+    let said = update.join().unwrap();
+    let said = String::from_utf8_lossy(&said.stderr);
+    assert!(said.contains("the mirror was deleted") && !said.contains("goes on"), "{said}");
+    let said = b.fails(3, "mirror wait q/v");
+    assert!(said.contains("q/v is not part of a mirror"), "{said}");
+}

@@ -389,6 +389,11 @@ fn what_is_set_again_goes_on_and_what_stands_still_is_not_said_to_be_updated() {
     assert!(said.contains("broken off") && said.contains("farside mirror resync"), "{said}");
     let said = b.fails(4, "mirror create a:p/v q/v --if-absent");
     assert!(said.contains("it is broken off from a:p/v"), "{said}");
+    // That is said first also where settings differ, which a script would only set.
+    let said = b.fails(4, "mirror create a:p/v q/v --every 5m --if-absent");
+    let differs =
+        "differs: it is broken off from a:p/v, and hosts may write to q/v; its schedule is every 2h";
+    assert!(said.contains(differs) && said.contains("and not every 5m. Nothing was changed"), "{said}");
 }
 
 /// A pairing that the other side has ended is none: a script pairs anew, and what was said of the session goes when there is one.

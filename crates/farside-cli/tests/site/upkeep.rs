@@ -190,6 +190,9 @@ fn a_log_has_a_line_for_everything() {
     b.ok("mirror quiesce q/v");
     b.ok("mirror resume q/v");
     pair.a.ok("peer deny b p/v");
+    // The site that has taken it back says so by itself.
+    let said = pair.a.fails(1, "mirror check");
+    assert!(said.contains("b may not read p/v") && said.contains("farside peer allow b p/v"), "{said}");
     b.fails(1, "mirror update q/v");
     b.ok("mirror break q/v");
     let newest = events("mirror log q/v --limit 6");
