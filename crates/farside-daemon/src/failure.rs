@@ -87,7 +87,7 @@ impl Failure for DeviceError {
                 std::io::ErrorKind::ReadOnlyFilesystem => ErrorBody::new(ErrorCode::Failed, message).hint(
                     format!("is it mounted read-only (findmnt)? {OF_THE_UNIT}"),
                 ),
-                std::io::ErrorKind::AlreadyExists => ErrorBody::new(ErrorCode::Exists, message)
+                std::io::ErrorKind::AlreadyExists => ErrorBody::new(ErrorCode::Exists, format!("{device} exists already. Nothing was made"))
                     .hint("name a file that does not exist, nor a directory; if a pool is in it already: farside pool import takes it over"),
                 std::io::ErrorKind::FileTooLarge => {
                     ErrorBody::new(ErrorCode::Refused, message).hint(FILE_TOO_LARGE)

@@ -47,9 +47,9 @@ fn of_group(
     overtaken: &[VolumeName],
     common: &dyn Fn(&[VolumeName]) -> Option<bool>,
 ) -> Vec<(Uuid, Without)> {
-    let each = |is_of_no_use: bool, text: &dyn Fn(&MirrorStatus) -> String| -> Vec<(Uuid, Without)> {
+    let all = |is_of_no_use: bool, why: &str| -> Vec<(Uuid, Without)> {
         let of =
-            |member: &&MirrorStatus| (member.relationship.id, Without { why: text(member), is_of_no_use });
+            |member: &&MirrorStatus| (member.relationship.id, Without { why: why.to_owned(), is_of_no_use });
         members.iter().map(of).collect()
     };
     if let Some((oldest, newest)) = moments(members) {
@@ -68,23 +68,24 @@ fn of_group(
                 "until then farside mirror break --group {group} takes over an earlier one, if there is one that all of them hold"
             ),
         };
-        return each(common == Some(false), &|member| {
-            let volume = &member.relationship.destination;
-            format!(
-                "the volumes of group {group} show different moments, from {oldest} to {newest}: farside mirror update \
-                 {volume} brings them to one; {until_then}"
-            )
-        });
+        return all(
+            common == Some(false),
+            &format!(
+                "the volumes of group {group} show different moments, from {oldest} to {newest}: farside mirror update --group {group} \
+                 brings them to one; {until_then}"
+            ),
+        );
     }
     if let Some((oldest, newest)) = points(members, overtaken) {
         let (oldest, newest) = in_words(convert::time(oldest), convert::time(newest));
-        return each(false, &|_| {
-            format!(
+        return all(
+            false,
+            &format!(
                 "the volumes of group {group} went on from different points, from {oldest} to {newest}, and may not fit together: farside \
                  snapshot rollback --group {group} --at SNAP takes all of them to one that all have; what each holds now stays as a side \
                  branch"
-            )
-        });
+            ),
+        );
     }
     Vec::new()
 }
@@ -222,7 +223,7 @@ mod tests {
         assert_eq!(said.len(), 2);
         let why = &said[&Uuid::from_u128(1)];
         assert!(why.contains("from 1970-01-01T00:01:40Z to 1970-01-01T00:01:47Z"), "{why}");
-        assert!(why.contains("farside mirror update q/v1"), "{why}");
+        assert!(why.contains("farside mirror update --group shop"), "{why}");
         let nothing = [
             b(State::Mirrored, Some(100)),
             b(State::Uninitialized, None),

@@ -172,7 +172,7 @@ pub(super) fn judged(
                     format!("{} of {name} is {lag} behind, more than {most}{because}", row.destination);
                 wrong.push(Problem::new(&name, message));
             }
-            yet.extend(row.why.as_ref().filter(|_| follows).map(|why| format!("{}: {why}", row.destination)));
+            yet.extend(row.why.clone().filter(|_| follows).map(|why| (row.destination.clone(), why)));
             if heard.as_ref().is_none_or(|(most, _)| lag > *most) {
                 heard = Some((lag, row.destination.clone()));
             }
@@ -216,7 +216,7 @@ pub(super) fn judged(
             match late(row, most) {
                 Err(problem) => wrong.push(Problem::new(&name, format!("{name} {problem}"))),
                 Ok(lag) => {
-                    yet.extend(row.why.as_ref().map(|why| format!("{name}: {why}")));
+                    yet.extend(row.why.clone().map(|why| (name.clone(), why)));
                     if latest.as_ref().is_none_or(|(most, _)| lag > *most) {
                         latest = Some((lag, name.clone()));
                     }
@@ -235,7 +235,7 @@ pub(super) fn judged(
         };
         return Err(Wrong { error, problems });
     }
-    let yet: String = yet.iter().map(|why| format!("; {why}")).collect();
+    let yet = once_each(&yet);
     match latest {
         Some((lag, name)) => Ok(format!(
             "{judged} {} near enough; the furthest behind is {name}, by {}{}{yet}",
@@ -264,6 +264,18 @@ pub(super) fn judged(
             problems: Vec::new(),
         }),
     }
+}
+
+/// Each reason once, with all that have it: a fleet has one reason for many.
+fn once_each(reasons: &[(String, String)]) -> String {
+    let mut all: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (name, why) in reasons {
+        match all.iter_mut().find(|(known, _)| known == why) {
+            Some((_, names)) => names.push(name),
+            None => all.push((why, vec![name])),
+        }
+    }
+    all.iter().map(|(why, names)| format!("; {}: {why}", names.join(", "))).collect()
 }
 
 /// Alarms that say of data what no lag does: a replica that is near enough may be near to what nobody wants.
@@ -625,6 +637,13 @@ mod tests {
         assert!(away(None).is_empty(), "an older daemon does not say when it started");
         // By a timetable that this site does not know it may be a week.
         assert!(of(30.0 * 3600.0, "connected", "2026-11-28T12:00:00Z").is_ok());
+    }
+
+    #[test]
+    fn one_reason_of_many_is_said_once() {
+        let of = |name: &str, why: &str| mirror(name, json!({ "lag_seconds": 1.0, "why": why }));
+        let said = check(&[of("p/a", "no session"), of("p/b", "waits"), of("p/c", "no session")]).unwrap();
+        assert!(said.ends_with("; p/a, p/c: no session; p/b: waits"), "{said}");
     }
 
     #[test]
