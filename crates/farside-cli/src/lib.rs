@@ -65,6 +65,10 @@ fn report(error: &ErrorBody, json: bool) -> ExitCode {
 
 /// Whoever mistypes is not offered a word that takes something away, and that no help names.
 fn without_hidden(error: &mut clap::Error) {
+    // To pass an option that there is none of as a value: no verb takes such a value, and what is typed so is refused again.
+    if error.kind() == ErrorKind::UnknownArgument {
+        error.remove(ContextKind::Suggested);
+    }
     const HIDDEN: [&str; 3] = ["destroy", "rm", "remove"];
     let Some(ContextValue::Strings(words)) = error.get(ContextKind::SuggestedSubcommand) else { return };
     let kept: Vec<String> = words.iter().filter(|word| !HIDDEN.contains(&word.as_str())).cloned().collect();

@@ -191,6 +191,9 @@ fn travels(made: &Snapshot, mirrors: &[Mirror]) -> String {
     let line = |mirror: &Mirror| {
         let (site, replica) =
             mirror.destination.split_once(':').unwrap_or(("the other site", &mirror.destination));
+        if let (Some(_), Some(why)) = (mirror.stopped, &mirror.why) {
+            return format!("it does not travel to {}: {why}\n", mirror.destination);
+        }
         format!(
             "it travels to {} with the next update. If that mirror has retention (--keep), it stays there as long as that rule keeps it: \
              with last=N as one of the N newest points, without last perhaps no longer than that update. To keep it: at {site}, farside \

@@ -282,6 +282,11 @@ fn what_a_later_update_has_made_good_is_no_failure_to_wait_for() {
     eventually("it is made good", || pair.b.farside("mirror wait q/v").status.success());
     let said = pair.b.ok("mirror wait q/v");
     assert!(said.contains("failed, and it was updated since"), "{said}");
+    // Nor is what the schedule has replaced since called what it holds.
+    pair.b.ok("mirror update q/v");
+    eventually("the schedule has brought another", || {
+        pair.b.ok("mirror wait q/v").contains("has ended well, at ")
+    });
 }
 
 #[test]

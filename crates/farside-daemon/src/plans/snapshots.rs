@@ -96,9 +96,17 @@ pub(crate) fn delete_snapshot(
         .push(format!("{volume}@{snapshot} is deleted; the volume and its other snapshots stay as they are"));
     leave_clones(&mut plan, clones);
     if let Some(bytes) = frees_bytes.filter(|_| clones.is_empty()) {
-        plan.would.push(format!(
-            "at most {bytes} bytes come back in the pool; what a newer version, or deduplication, still uses stays in use"
-        ));
+        plan.would.push(match on_main_line {
+            true => format!(
+                "at most {bytes} bytes come back in the pool; what a newer version, or deduplication, still uses stays in use"
+            ),
+            // With it goes what it alone shows of the points below, and what lies there that nothing shows any more.
+            false => format!(
+                "about {} bytes come back in the pool, or more where nothing else shows what lies below it; what deduplication shares stays \
+                 in use",
+                bytes.max(only_here_bytes.unwrap_or_default())
+            ),
+        });
     }
     let what = if on_main_line {
         format!(

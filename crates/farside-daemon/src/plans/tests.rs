@@ -188,6 +188,12 @@ fn what_deletes_says_how_much() {
          lost: the state of p/db at 2026-11-16T03:00:00Z; at most the data that no other version of it holds:
          lost: Some(2) Some(8192) None",
     );
+    // What a side branch alone still shows of the past goes with what was written on it.
+    let aside = |only_here| {
+        delete_snapshot(&volume(), "rescue", at("2026-11-16T03:00:00Z"), false, only_here, Some(4096), &[])
+    };
+    assert!(aside(Some(16384)).would[1].contains("about 16384 bytes come back"), "{:?}", aside(Some(16384)));
+    assert!(aside(None).would[1].contains("about 4096 bytes come back"));
     golden(
         &delete_volume(&volume(), 2, Some(8192), &[], &["b".into(), "c".into()], &[]),
         "delete volume p/db

@@ -439,8 +439,10 @@ impl Destination {
         Err(MirrorError::State(format!(
             "{destination} would follow {}, which follows {destination} itself: a circle without an original, and no host could \
              write anywhere. Nothing was made. If {destination} is the original, there is nothing to do here. If {source} shall \
-             be it, at its site: farside mirror delete {source}, then this again",
-            circle.join(", which follows ")
+             be it, at its site: farside mirror swap {source}, which loses nothing; or, if what {destination} has is to give way to what {source} \
+             shows, farside mirror break {source} there, then here farside mirror resync {destination} --from {}",
+            circle.join(", which follows "),
+            name(peer, source)
         )))
     }
 

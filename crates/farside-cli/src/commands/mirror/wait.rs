@@ -38,6 +38,16 @@ pub(super) async fn run(context: &Context, volume: &VolumeName) -> Result<(), Er
                 });
                 return Ok(());
             }
+            if let Some(now) = shown_since(context, &last).await? {
+                context.show(&last, |last| {
+                    format!(
+                        "nothing goes on that was asked for; the last {verb} of {0} that was asked for has ended well{1}, and {0} holds {now} by now\n",
+                        last.volume,
+                        last.ended_at.map_or_else(String::new, |at| format!(", at {}", time(at)))
+                    )
+                });
+                return Ok(());
+            }
             let last = long_over(last, &verb);
             show_end(context, &verb, None, last, None).await?;
         }
@@ -89,6 +99,17 @@ async fn updated_since(
 async fn replica(context: &Context, name: &str) -> Result<Option<Mirror>, ErrorBody> {
     let mirrors: Vec<Mirror> = context.client.get_with(&["mirrors"], &[("volume", name)]).await?;
     Ok(mirrors.into_iter().find(|m| m.role == Role::Destination))
+}
+
+/// What a replica shows since an update that was asked for has ended well; none if that is what it brought.
+async fn shown_since(context: &Context, last: &Operation) -> Result<Option<String>, ErrorBody> {
+    let is_update = matches!(last.kind, OperationKind::Update | OperationKind::Initialize);
+    let brought = last.record.as_ref().and_then(|record| record.incremental.as_ref());
+    let Some(brought) = brought.filter(|_| is_update && last.state == OperationState::Done) else {
+        return Ok(None);
+    };
+    let replica = replica(context, &last.volume).await?;
+    Ok(replica.and_then(|replica| replica.current_snapshot).filter(|shown| shown != brought))
 }
 
 /// What has failed before anybody waited for it may have another reason by now, or none: it says when it was.

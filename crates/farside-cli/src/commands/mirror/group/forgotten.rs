@@ -8,6 +8,7 @@ use super::members::Member;
 use crate::commands::context::Context;
 
 /// One that was overtaken, at a site that a member of the group follows.
+#[derive(Clone)]
 pub(super) struct Overtaken {
     name: String,
     /// `PEER:POOL/VOL`.
@@ -81,19 +82,29 @@ pub(super) fn refused(group: &str, all: &[Overtaken]) -> Option<ErrorBody> {
     Some(ErrorBody::new(ErrorCode::Refused, message).hint(format!("{}; then this again", lines.join("; "))))
 }
 
-/// A line for each of which it is not known.
+/// A line for those of which it is not known: a fleet has many, and each line would say the same.
 pub(super) fn unknown(group: &str, all: &[Overtaken]) -> String {
-    let unknown = all.iter().filter(|one| one.is_of_group.is_none());
-    unknown
-        .map(|one| {
+    let unknown: Vec<&Overtaken> = all.iter().filter(|one| one.is_of_group.is_none()).collect();
+    match unknown[..] {
+        [] => String::new(),
+        [one] => format!(
+            "{} here was taken over by {}; whether that is of group {group} there cannot be asked from here: if it is, {}\n",
+            one.name,
+            one.by,
+            one.line(group)
+        ),
+        [first, ..] => {
+            let names: Vec<&str> = unknown.iter().map(|one| one.name.as_str()).collect();
+            let site = first.by.split_once(':').map_or("another site", |(site, _)| site);
             format!(
-                "{} here was taken over by {}; whether that is of group {group} there cannot be asked from here: if it is, {}\n",
-                one.name,
-                one.by,
-                one.line(group)
+                "{} here were taken over by {site}; which of them are of group {group} there cannot be asked from here, farside mirror status \
+                 there shows it: of {}, if it is, {}; likewise of the others\n",
+                names.join(", "),
+                first.name,
+                first.line(group)
             )
-        })
-        .collect()
+        }
+    }
 }
 
 /// A line for each that is of the group, or may be.
@@ -168,5 +179,11 @@ mod tests {
             "{said}"
         );
         assert!(note("shop", &one(Some(true))).starts_with("p/log here was taken over"));
+        let other = Overtaken { name: "p/www".into(), by: "a:q/www".into(), is_of_group: None };
+        let said = unknown("shop", &[one(None), [other]].concat());
+        assert!(
+            said.starts_with("p/log, p/www here were taken over by a;") && said.lines().count() == 1,
+            "{said}"
+        );
     }
 }
