@@ -255,6 +255,27 @@ fn a_former_source_waits_until_it_is_told_what_was_taken_over() {
     assert!(pair.a.fails(3, "mirror resync --group shpo --yes").contains("in a group shpo"));
 }
 
+/// Who has broken off one volume by mistake, and has it follow again, has a group of one moment.
+#[test]
+fn a_volume_that_follows_again_by_itself_comes_with_the_rest_of_its_group() {
+    let pair = Pair::start();
+    grouped(&pair, "");
+    let (a, b) = (&pair.a, &pair.b);
+    b.ok("mirror update --group shop");
+    write(a, "p", 3);
+    b.ok("mirror break q/data --yes");
+    write(a, "p", 4);
+    b.ok("mirror resync q/data --yes");
+    assert_eq!(stamps(b, "q"), [4, 4]);
+    let said = b.ok("mirror check");
+    assert!(!said.contains("different moments") && !said.contains("is broken off"), "{said}");
+    // Beside another that is broken off it follows as before.
+    b.ok("mirror break --group shop --yes");
+    write(a, "p", 5);
+    b.ok("mirror resync q/data --yes");
+    assert_eq!(stamps(b, "q"), [5, 4]);
+}
+
 /// Nobody has to ask for the moment that makes a group one again, at a site that may not be looked at from here.
 #[test]
 fn after_first_copies_and_after_a_swap_a_group_has_a_moment_at_which_it_can_be_taken_over() {

@@ -414,6 +414,15 @@ async fn resync(
             return Err(ErrorBody::new(ErrorCode::Failed, message)
                 .hint(format!("farside mirror status {to} says what it holds")));
         }
+        // Of a group that follows as a whole again: whoever asked for all of it has it updated himself.
+        if ended.is_ok() && set_aside_at.is_none() {
+            for _ in 0..TO_ONE_MOMENT_LOOKS {
+                if of.mirrors.to_one_moment_within(&to, TO_ONE_MOMENT_PATIENCE).await {
+                    break;
+                }
+                tokio::time::sleep(TO_ONE_MOMENT_EVERY).await;
+            }
+        }
         ended.map_err(|error| {
             // One that has crossed another is broken off by now, or in a moment.
             let is_replica = !plans::has_crossed(&error.to_string())
@@ -434,6 +443,12 @@ async fn is_broken_off_then(mirror: &farside_mirror::Mirror) -> bool {
     let broken_off = changes.wait_for(|status| status.state == farside_mirror::State::BrokenOff);
     matches!(tokio::time::timeout(BREAK_ENDS_WITHIN, broken_off).await, Ok(Ok(_)))
 }
+
+/// How long the update of its group after a resync may take before whoever asked hears that it follows.
+const TO_ONE_MOMENT_PATIENCE: Duration = Duration::from_secs(10);
+/// How often it is looked whether any of the group is under way, and for how long.
+const TO_ONE_MOMENT_LOOKS: usize = 20;
+const TO_ONE_MOMENT_EVERY: Duration = Duration::from_millis(100);
 
 /// How long a break may take after it has ended a transfer, for what is said of that.
 const BREAK_ENDS_WITHIN: Duration = Duration::from_secs(2);

@@ -9,7 +9,7 @@ use farside_api as api;
 use farside_api::split::{Split, splits};
 use farside_api::{ErrorBody, ErrorCode};
 use farside_engine::VolumeName;
-use farside_mirror::{Mirror, MirrorStatus, Relationship, SourceRelationship};
+use farside_mirror::{Mirror, MirrorStatus, Relationship, SourceHeard, SourceRelationship, State};
 use farside_peer::PeerId;
 use farside_transfer::protocol::group::NO_ONE_MOMENT;
 
@@ -120,6 +120,45 @@ impl Mirrors {
         }
     }
 
+    /// Has the group of a volume updated if its volumes show different moments, and waits for that. Answers whether it is decided: while one of
+    /// them is under way nobody knows.
+    pub(crate) async fn to_one_moment_within(&self, volume: &VolumeName, patience: Duration) -> bool {
+        let statuses = self.statuses();
+        let Some(key) = statuses
+            .iter()
+            .map(|status| &status.relationship)
+            .find(|r| r.destination == *volume)
+            .and_then(|r| Some((r.group.clone()?, r.peer, r.destination.pool.clone())))
+        else {
+            return true;
+        };
+        let is_of_it = |status: &&MirrorStatus| {
+            let of = &status.relationship;
+            (of.group.as_ref(), of.peer, &of.destination.pool) == (Some(&key.0), key.1, &key.2)
+        };
+        let members: Vec<&MirrorStatus> = statuses.iter().filter(is_of_it).collect();
+        // Beside one that a person has broken off nothing is updated.
+        let is_kept =
+            |m: &&MirrorStatus| m.state == State::BrokenOff && m.source_heard != Some(SourceHeard::Follows);
+        if members.iter().any(is_kept) {
+            return true;
+        }
+        match one_moment::differ(&members) {
+            None => return false,
+            Some(false) => return true,
+            Some(true) => {}
+        }
+        let Ok(mirror) = self.mirror(volume) else { return true };
+        let updated = async { mirror.update(patience).await?.ended().await };
+        if let Ok(Err(error)) = tokio::time::timeout(patience, updated).await {
+            tracing::info!(
+                %volume, group = key.0,
+                "the group shows different moments since this volume follows; its next update brings it to one: {error}"
+            );
+        }
+        true
+    }
+
     /// The group of two histories that the volume is of, with what to type here; none if it is of none.
     pub(crate) fn of_two_histories(&self, volume: &VolumeName) -> Option<Split> {
         let statuses = self.statuses();
@@ -146,32 +185,6 @@ impl Together for Mirrors {
     }
 
     async fn to_one_moment(&self, volume: &VolumeName) -> bool {
-        let statuses = self.statuses();
-        let Some(key) = statuses
-            .iter()
-            .map(|status| &status.relationship)
-            .find(|r| r.destination == *volume)
-            .and_then(|r| Some((r.group.clone()?, r.peer, r.destination.pool.clone())))
-        else {
-            return true;
-        };
-        let is_of_it = |status: &&MirrorStatus| {
-            let of = &status.relationship;
-            (of.group.as_ref(), of.peer, &of.destination.pool) == (Some(&key.0), key.1, &key.2)
-        };
-        let members: Vec<&MirrorStatus> = statuses.iter().filter(is_of_it).collect();
-        match one_moment::differ(&members) {
-            None => return false,
-            Some(false) => return true,
-            Some(true) => {}
-        }
-        let Ok(mirror) = self.mirror(volume) else { return true };
-        if let Err(error) = mirror.update(TO_ONE_MOMENT_PATIENCE).await {
-            tracing::info!(
-                %volume, group = key.0,
-                "the group shows different moments after its roles have changed; its next update brings it to one: {error}"
-            );
-        }
-        true
+        self.to_one_moment_within(volume, TO_ONE_MOMENT_PATIENCE).await
     }
 }

@@ -354,8 +354,8 @@ fn without_moment(group: &str, had: &[(&str, Option<&str>)], why: &ErrorBody) ->
     let first = had.first().map_or("POOL/VOL", |(source, _)| source);
     let (site, first) = first.split_once(':').unwrap_or(("the other site", first));
     format!(
-        "the new replicas were not brought to one moment from here: {}\n{}{site} does that by itself within some seconds; farside mirror \
-         status there says so if it has not, and then, at {site}: farside mirror update {first} brings all of group {group} to one\n",
+        "the new replicas were not brought to one moment from here: {}\n{site} does that by itself within some seconds; farside mirror \
+         status there says so if it has not, and then, at {site}: farside mirror update {first} brings all of group {group} to one\n{}",
         why.message,
         left_behind(had)
     )
