@@ -98,7 +98,8 @@ fn two_that_follow_each_other_are_told_at_both_sites_and_nothing_goes_between_th
     let stopped = |site: &Site, volume: &str| {
         let all = site.json(&format!("mirror status {volume}"));
         let of = all.as_array().unwrap().iter().find(|m| m["role"] == "destination").cloned().unwrap();
-        assert_eq!(of["state"], "mirrored", "{of}");
+        // Its schedule tries each second, and is refused.
+        assert!(["mirrored", "transferring"].contains(&of["state"].as_str().unwrap()), "{of}");
         of["stopped"] == "no-original"
     };
     eventually("it is told where the newer is", || stopped(&pair.a, "p/v"));
