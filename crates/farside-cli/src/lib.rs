@@ -63,9 +63,9 @@ fn report(error: &ErrorBody, json: bool) -> ExitCode {
     ExitCode::from(error.code.exit_code())
 }
 
-/// Whoever mistypes is not offered a word that takes something away, and that no help names.
+/// Whoever mistypes is not offered a word that takes something away, and that no help names, nor a line that is refused again.
 fn without_hidden(error: &mut clap::Error) {
-    // To pass an option that there is none of as a value: no verb takes such a value, and what is typed so is refused again.
+    // An unknown option as a value: no verb takes one.
     if error.kind() == ErrorKind::UnknownArgument {
         error.remove(ContextKind::Suggested);
     }

@@ -135,11 +135,16 @@ impl Reversal for Reversals {
     }
 
     async fn done(&self, volume: &VolumeName, of: Uuid, group: Option<String>) -> Result<(), MirrorError> {
-        self.of(volume)?.done(volume, of, group.clone()).await?;
+        let destination = self.of(volume)?;
+        // Said again, it has nothing to do. What cannot be asked is taken for the first time.
+        let is_news = destination.is_changing(volume, of).await.unwrap_or(true);
+        destination.done(volume, of, group.clone()).await?;
         if let Some((group, mirrors)) = group.zip(self.mirrors.upgrade()) {
             mirrors.join(volume, group).await;
         }
-        tokio::spawn(to_one_moment(self.mirrors.clone(), volume.clone()));
+        if is_news {
+            tokio::spawn(to_one_moment(self.mirrors.clone(), volume.clone()));
+        }
         Ok(())
     }
 }

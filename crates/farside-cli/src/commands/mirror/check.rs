@@ -206,9 +206,11 @@ pub(super) fn judged(
             }
             // Said once for all of its group.
             if row.no_common_moment {
-                let group = row.group.clone().unwrap_or_default();
-                if !wrong.iter().any(|problem: &Problem| problem.name == group) {
-                    wrong.push(Problem::new(&group, row.why.clone().unwrap_or_default()));
+                // Two sites may call a group the same.
+                let (group, why) =
+                    (row.group.clone().unwrap_or_default(), row.why.clone().unwrap_or_default());
+                if !wrong.iter().any(|known: &Problem| known.name == group && known.message == why) {
+                    wrong.push(Problem::new(&group, why));
                 }
                 continue;
             }

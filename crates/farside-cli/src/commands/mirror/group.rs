@@ -14,6 +14,7 @@ pub(super) mod initialize;
 mod members;
 mod named;
 mod nothing_newer;
+mod one_moment;
 mod own_state;
 pub(super) mod resync;
 pub(crate) mod rollback;

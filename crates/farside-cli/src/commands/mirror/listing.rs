@@ -10,6 +10,7 @@ use crate::quantities::{duration, size, time};
 
 /// Characters of a reason that stand in the table. The rest is below it.
 const WHY_MAX: usize = 100;
+
 /// The group of a mirror; of a volume that another site has taken over, that which it is in there.
 fn group_shown(mirror: &Mirror) -> Option<String> {
     mirror.group.clone().or_else(|| mirror.overtaken.as_ref()?.group.clone())

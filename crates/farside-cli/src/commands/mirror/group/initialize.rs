@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::members::{Step, consent};
 use super::named::{Verb, is_empty, of_name};
+use super::one_moment;
 use crate::arguments::destructive::Destructive;
 use crate::commands::context::Context;
 use crate::commands::mirror::outcomes::outcome;
@@ -106,27 +107,15 @@ pub(crate) async fn initialize(context: &Context, group: &str, asked: Asked) -> 
     Ok(())
 }
 
-/// Each has come by itself, and shows a moment of its own: until one update takes all of them to one, nothing of the group can be taken over
-/// as a whole. `path`: of the first copy of one of them.
+/// Until one update takes all of them to one moment, nothing of the group can be taken over as a whole. `path`: of the first copy of one.
 async fn to_one_moment(context: &Context, group: &str, path: &[&str], timeout: Duration) -> String {
-    let [mirrors, pool, volume, _] = path else { return String::new() };
-    let request = StartTransfer { timeout_seconds: Some(timeout.as_secs_f64()) };
-    let updated = async {
-        let started: Operation = context.client.post(&[mirrors, pool, volume, "update"], &request).await?;
-        let ended = progress::watch_for(&context.client, started, Some(timeout)).await?;
-        match &ended.error {
-            Some(error) if ended.state == OperationState::Failed => Err(error.clone()),
-            _ => Ok(()),
-        }
-    };
-    match updated.await {
-        Ok(()) => format!("all of group {group} show one moment since\n"),
-        Err(error) => {
-            format!(
-                "each shows a moment of its own until farside mirror update --group {group}: {}\n",
-                error.message
-            )
-        }
+    let [_, pool, volume, _] = path else { return String::new() };
+    match one_moment::update(context, pool, volume, Some(timeout)).await {
+        Ok(_) => format!("all of group {group} show one moment since\n"),
+        Err(error) => format!(
+            "each shows a moment of its own until farside mirror update --group {group}: {}\n",
+            error.message
+        ),
     }
 }
 

@@ -7,15 +7,14 @@ use std::time::Duration;
 
 use farside_api::split::Split;
 use farside_api::{
-    ErrorBody, ErrorCode, Mirror, Operation, OperationState, ResyncMirror, Role, StartTransfer, Timestamp,
-    Volume,
+    ErrorBody, ErrorCode, Mirror, Operation, OperationState, ResyncMirror, Role, Timestamp, Volume,
 };
 use serde::Serialize;
 
 use super::members::{Group, Member, Step, consent, members, refuse_losses, volumes_of};
 use super::named::Verb;
 use super::set_aside::one_name;
-use super::{forgotten, told, whereabouts};
+use super::{forgotten, one_moment, told, whereabouts};
 use crate::arguments::destructive::Destructive;
 use crate::commands::context::Context;
 use crate::commands::mirror::outcomes::{advice_after_resync, outcome};
@@ -278,15 +277,8 @@ async fn to_one_moment(
     timeout_seconds: Option<f64>,
 ) -> Result<Operation, ErrorBody> {
     let nobody = || ErrorBody::new(ErrorCode::Failed, "nothing of it follows");
-    let request = StartTransfer { timeout_seconds };
-    let path = again.first().ok_or_else(nobody)?.path("update")?;
-    let started: Operation = context.client.post(&path, &request).await?;
-    let ended =
-        progress::watch_for(&context.client, started, timeout_seconds.map(Duration::from_secs_f64)).await?;
-    match &ended.error {
-        Some(error) if ended.state == OperationState::Failed => Err(error.clone()),
-        _ => Ok(ended),
-    }
+    let (pool, volume) = again.first().ok_or_else(nobody)?.split()?;
+    one_moment::update(context, pool, volume, timeout_seconds.map(Duration::from_secs_f64)).await
 }
 
 /// As after the resync of one.

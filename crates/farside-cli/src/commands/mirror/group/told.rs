@@ -39,7 +39,7 @@ pub(super) async fn members_and_taken_over(
         if !may_be_old {
             return found;
         }
-        match away(context).await? {
+        match away(context, found.as_ref().ok()).await? {
             Some(peer) if Instant::now() >= until => return Err(not_told(group, found.ok().as_ref(), &peer)),
             Some(peer) => {
                 told_until = Some(Instant::now() + TOLD_WITHIN);
@@ -65,17 +65,17 @@ async fn has_just_started(context: &Context) -> bool {
     started_at.is_some_and(|at| Timestamp::now().duration_since(at).as_secs_f64() < STARTED_WITHIN_SECONDS)
 }
 
-/// A site that has replicas of volumes here, and that there is no session with.
-async fn away(context: &Context) -> Result<Option<Peer>, ErrorBody> {
+/// A site that has replicas of volumes here, and that there is no session with. Of a group that is `known` its own site alone counts.
+async fn away(context: &Context, known: Option<&Group>) -> Result<Option<Peer>, ErrorBody> {
     let peers: Vec<Peer> = context.client.get(&["peers"]).await?;
     let mirrors: Vec<Mirror> = context.client.get(&["mirrors"]).await?;
-    Ok(peers.into_iter().find(|peer| is_away(peer, &mirrors)))
-}
-
-fn is_away(peer: &Peer, mirrors: &[Mirror]) -> bool {
-    let site = |name: &str| name.split_once(':').is_some_and(|(site, _)| site == peer.name);
-    let follows = |m: &Mirror| m.role == Role::Source && site(&m.destination);
-    peer.state != PeerState::Connected && mirrors.iter().any(follows)
+    let sites: Vec<&str> = match known {
+        Some(known) => known.members.iter().map(|member| &*member.mirror.source).collect(),
+        None => mirrors.iter().filter(|m| m.role == Role::Source).map(|m| &*m.destination).collect(),
+    };
+    let sites: Vec<&str> = sites.into_iter().filter_map(|of| Some(of.split_once(':')?.0)).collect();
+    let is_away = |peer: &Peer| peer.state != PeerState::Connected && sites.contains(&&*peer.name);
+    Ok(peers.into_iter().find(is_away))
 }
 
 /// That what is known here of the group may be old: the site that follows it is away, and may have taken over since.
