@@ -535,8 +535,16 @@ impl Mirrors {
         let of_paths = peer.as_ref().filter(|_| status.state != farside_mirror::State::BrokenOff);
         let of_paths = of_paths.and_then(|peer| own_paths::why(&self.parts.node, peer, &status.relationship));
         let is_away = away.is_some();
-        let why =
-            swap.or(interrupted).or(stands).or(away).or_else(|| why_now(status, peer.as_ref())).or(clocks);
+        // What is broken off waits for nobody.
+        let quiet =
+            || peers::silent(peer.as_ref().filter(|_| status.state != farside_mirror::State::BrokenOff)?);
+        let why = swap
+            .or(interrupted)
+            .or(stands)
+            .or(away)
+            .or_else(quiet)
+            .or_else(|| why_now(status, peer.as_ref()))
+            .or(clocks);
         api::Mirror {
             // One word from the first moment without its peer to the last, whatever its attempts have come to.
             state: match is_away {

@@ -9,6 +9,7 @@ use farside_engine::{VolumeName, is_label};
 use farside_link::limits::KEEPALIVE_MIN;
 use farside_link::{LinkOptions, PathsMode, Rate, RateError};
 use farside_mirror::SourceRights;
+use farside_peer::limits::SILENCE_MAX;
 use farside_peer::{Node, OpenInvite, PairingCode, PathStats, PeerId, PeerRecord, PeerRegistry, PeerStatus};
 use farside_platform::Timestamp;
 use parking_lot::RwLock;
@@ -340,10 +341,25 @@ pub(crate) fn answers(peer: &PeerStatus) -> bool {
     peer.state.connected && peer.trouble.is_none()
 }
 
+/// That nothing comes of a peer whose session is not given up yet.
+pub(crate) fn silent(peer: &PeerStatus) -> Option<String> {
+    let silent = peer.silent_for.filter(|_| peer.state.connected)?;
+    Some(format!(
+        "nothing was heard of {} for {} s: it may be away (that is certain after {} s)",
+        peer.record.name,
+        silent.as_secs(),
+        SILENCE_MAX.as_secs()
+    ))
+}
+
 /// What is wrong with the session, and with whom it is.
 pub(crate) fn why(peer: &PeerStatus) -> Option<String> {
     let of_session = if peer.state.connected {
-        peer.trouble.clone().or_else(|| peer.hindrance.clone()).or_else(|| clocks_apart(peer))
+        peer.trouble
+            .clone()
+            .or_else(|| silent(peer))
+            .or_else(|| peer.hindrance.clone())
+            .or_else(|| clocks_apart(peer))
     } else {
         peer.state.last_error.clone()
     };
@@ -601,6 +617,7 @@ mod tests {
             record: record(PeerId([7; 32])),
             state: farside_peer::PeerState { connected: true, ..Default::default() },
             trouble: None,
+            silent_for: None,
             hindrance: None,
             other_site: None,
             key_conflicts: 0,
@@ -609,7 +626,14 @@ mod tests {
         };
         assert!(answers(&peer));
         assert!(!answers(&PeerStatus { trouble: Some("all connections have ended".into()), ..peer.clone() }));
-        assert!(!answers(&PeerStatus { state: farside_peer::PeerState::default(), ..peer }));
+        assert!(!answers(&PeerStatus { state: farside_peer::PeerState::default(), ..peer.clone() }));
+        assert_eq!(why(&peer), None);
+        let silent = PeerStatus { silent_for: Some(Duration::from_millis(7_900)), ..peer };
+        assert_eq!(
+            why(&silent).as_deref(),
+            Some("nothing was heard of n for 7 s: it may be away (that is certain after 12 s)"),
+            "nobody takes it for answering until the session is given up"
+        );
     }
 
     async fn deny(rights: &Rights, state: &State, peer: PeerId, volume: &str) -> Result<(), ErrorBody> {

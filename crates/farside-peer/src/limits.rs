@@ -19,6 +19,9 @@ pub const PING_EVERY: Duration = Duration::from_secs(2);
 /// Silence on the control connection after which the link counts as lost. With [`PING_EVERY`] a black hole is
 /// found within 14 s.
 pub const SILENCE_MAX: Duration = Duration::from_secs(12);
+/// Silence that whoever looks is told of: two pings in turn had no answer. A replica must not look as fresh as the link until the
+/// session is given up.
+pub const SILENCE_TOLD_AFTER: Duration = Duration::from_secs(5);
 /// The same for a session that is suspected because its peer dialled anew.
 pub const SUSPECT_SILENCE_MAX: Duration = Duration::from_secs(4);
 /// A session whose peer has other daemons, and of which nothing was heard for so long though it was asked, is one that another daemon may

@@ -195,11 +195,9 @@ fn travels(made: &Snapshot, mirrors: &[Mirror]) -> String {
             return format!("it does not travel to {}: {why}\n", mirror.destination);
         }
         format!(
-            "it travels to {} with the next update. If that mirror has retention (--keep), it stays there as long as that rule keeps it: \
-             with last=N as one of the N newest points, without last perhaps no longer than that update. To keep it: at {site}, farside \
-             snapshot hold {replica}@{} once it is there (if that name was taken, farside snapshot list there shows another). If the rule there is last=1, or has no last (farside mirror status {replica} \
-             shows it), the update itself pushes it out before anybody can hold it: first farside mirror set {replica} --keep last=2, with \
-             what else the rule has\n",
+            "it travels to {} with the next update, and stays there as long as the rule of that mirror (--keep) keeps it, or for good where it has \
+             none. To keep it longer, at {site}, once it is there: farside snapshot hold {replica}@{} (where --keep has last=1, or no last, \
+             there is no time for that: farside mirror set {replica} --keep last=2, and what else the rule has, first)\n",
             mirror.destination, made.name
         )
     };

@@ -528,6 +528,7 @@ impl Mirrors {
             let because = peers::why(peer).map(|why| format!(": {why}")).unwrap_or_default();
             format!("no session with {}, so nothing is brought to it{because}", peer.record.name)
         });
+        let quiet = || peers::silent(peer?);
         let is_stopped = peer.is_none_or(peers::is_removed_there);
         // What was told to go on there is said above.
         let has_no_right = mirror.overtaken.is_none()
@@ -548,7 +549,7 @@ impl Mirrors {
         let is_closed = of_pool.is_some_and(|pool| self.parts.pools.is_closed(pool));
         let stopped = stopped.or(is_closed.then_some(api::MirrorStopped::NoPool));
         let pool = of_pool.and_then(|pool| self.why_serves_nothing(pool));
-        let why = mirror.why.or(gone).or(pool).or(denied).or(away);
+        let why = mirror.why.or(gone).or(pool).or(denied).or(away).or_else(quiet);
         api::Mirror { lag_seconds, why, stopped, ..mirror }
     }
 

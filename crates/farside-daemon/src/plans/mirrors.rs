@@ -149,7 +149,7 @@ pub(crate) fn delete_mirror(facts: &DeleteFacts<'_>) -> Plan {
     } else if broken_off {
         plan.would.push(format!(
             "{source} stays overtaken by this volume, and fenced if that was asked for, until its own administrator \
-             decides (there, where SITE is what this site is called: farside mirror release {of} SITE, or farside mirror resync {of} --from \
+             decides, unless that has been done and is not known here yet (there, where SITE is what this site is called: farside mirror release {of} SITE, or farside mirror resync {of} --from \
              SITE:{volume}, for which farside peer allow here has to name {volume} once more); if it has not heard of the break yet, it is \
              told at the next session",
             of = source.split_once(':').map_or(*source, |(_, of)| of)

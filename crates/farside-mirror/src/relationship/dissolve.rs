@@ -360,8 +360,11 @@ fn break_off(
         Some(at) => {
             // Both sides hold it, as likely as not: a base to come back from. The version shown before stays pinned too.
             engine.pin(volume, at, relationship.id)?;
+            // A person's snapshot of what came last lies on the line, and nothing in it is newer.
+            let is_shown_already = shows_content_of(engine, volume, at);
             // What is set aside may be the only copy left of it: the end of the mirror must not delete it.
             let set_aside = keep_set_aside(engine, relationship, at, moment)?;
+            let set_aside = set_aside.filter(|_| !is_shown_already);
             let back = go_back(engine, volume, at, GoingBack::BrokenOff(broken), moment)?;
             let kept_as = back.rescued.map(|rescued| rescued.name).or(set_aside);
             if let Some(kept_as) = &kept_as {
@@ -371,6 +374,22 @@ fn break_off(
         }
     };
     Ok(kept_as)
+}
+
+/// Whether the newest snapshot of the main line holds what `at` holds. What cannot be told, or only by reading all of it, is no.
+fn shows_content_of(engine: &dyn Engine, volume: &VolumeName, at: Uuid) -> bool {
+    if engine.branches(&volume.pool).is_none() {
+        return false;
+    }
+    let is_equal = || {
+        let main_line = engine.snapshots(volume)?;
+        let (Some(newest), Some(old)) = (main_line.last(), main_line.iter().find(|s| s.uuid == at)) else {
+            return Ok(false);
+        };
+        let root = |uuid| engine.content_root(volume, uuid);
+        Ok::<_, EngineError>(newest.size_bytes == old.size_bytes && root(newest.uuid)? == root(at)?)
+    };
+    is_equal().unwrap_or(false)
 }
 
 /// The versions of the relationship that are newer than `at` on the main line: the one shown, as a rule. They become a person's.

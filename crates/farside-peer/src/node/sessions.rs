@@ -76,6 +76,11 @@ impl Inner {
                 .filter(|session| !session.is_closed())
                 .and_then(|s| s.hindrance()),
             trouble: peer.session.as_ref().filter(|session| !session.is_closed()).and_then(|s| s.trouble()),
+            silent_for: peer
+                .session
+                .as_ref()
+                .filter(|session| !session.is_closed())
+                .and_then(|s| s.silent_for()),
             other_site: self.other_site(peer),
             key_conflicts: peer.instances.refusals() + peer.refused_for_its_key.load(Ordering::Relaxed),
             sent_bytes: peer.wire.sent(),

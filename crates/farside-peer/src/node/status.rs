@@ -1,5 +1,7 @@
 //! How it stands with a peer. Plain data.
 
+use std::time::Duration;
+
 use farside_platform::Timestamp;
 
 use crate::registry::PeerRecord;
@@ -48,6 +50,9 @@ pub struct PeerStatus {
     /// Why a peer with a session does not answer: all connections of its control stream have ended. It is dialled again, by
     /// whichever side does that, and the session goes on if that succeeds before it is given up.
     pub trouble: Option<String>,
+    /// For how long nothing has come of a peer with a session that owes an answer. The session is given up after
+    /// [`SILENCE_MAX`](crate::limits::SILENCE_MAX) of it. `None`: it answers.
+    pub silent_for: Option<Duration>,
     /// What keeps a peer that answers from being reached as it could be: full packets do not pass on a path.
     pub hindrance: Option<String>,
     /// That another living site has its key, and what to do.

@@ -166,7 +166,9 @@ pub(super) async fn watch_for_silence(session: Arc<Session>) {
         if is_slow {
             idle_until = now;
         }
-        if now - last_received.1.max(idle_until) >= limit {
+        let silent_since = last_received.1.max(idle_until);
+        *session.silent_since.lock() = (!is_slow).then_some(silent_since);
+        if now - silent_since >= limit {
             session.close(&format!("nothing was heard of the peer for {} s", limit.as_secs()));
             return;
         }

@@ -55,6 +55,8 @@ pub(crate) struct Session {
     pub(super) measured: watch::Sender<Option<Measured>>,
     /// When the newest frame came on the control stream; at the beginning the hello.
     heard_at: Mutex<Timestamp>,
+    /// Since when nothing at all has come of a peer that is asked; `None`: it need not say anything now.
+    pub(super) silent_since: Mutex<Option<Instant>>,
     pub(super) suspected: Notify,
     /// How often the other side wants a quiet session to be asked for a sign of life.
     pub(super) their_keepalive: Mutex<Duration>,
@@ -97,6 +99,7 @@ impl Session {
             pings: Mutex::default(),
             question: Mutex::default(),
             measured: watch::Sender::new(None),
+            silent_since: Mutex::default(),
             suspected: Notify::new(),
             their_keepalive: Mutex::default(),
             keepalive_changed: Notify::new(),

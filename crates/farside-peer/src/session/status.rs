@@ -8,6 +8,7 @@ use farside_link::{LaneStats, LinkStats, PathSpec};
 use super::entry::CONTROL;
 use super::lane_table::Numbered;
 use super::state::Session;
+use crate::limits::SILENCE_TOLD_AFTER;
 
 /// One path of a session.
 #[derive(Clone, Debug)]
@@ -127,6 +128,12 @@ impl Session {
             Some(format!("{}: {}", numbered.path, self.context.packets.why(&numbered.path)?))
         };
         self.lanes.numbered().into_iter().find_map(why)
+    }
+
+    /// For how long nothing has come of a peer that owes an answer; none if that is no longer than an answer may take.
+    pub(crate) fn silent_for(&self) -> Option<Duration> {
+        let since = (*self.silent_since.lock())?;
+        Some(since.elapsed()).filter(|silent| *silent >= SILENCE_TOLD_AFTER)
     }
 
     /// Why nothing reaches the peer at the moment: no connection of the control stream is left.
