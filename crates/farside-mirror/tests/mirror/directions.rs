@@ -332,6 +332,22 @@ async fn a_break_at_a_snapshot_takes_hosts_back_to_it() {
     broken_at_a_snapshot::<MemoryEngine>(320).await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_persons_snapshot_of_what_came_last_is_nothing_newer() {
+    let mut world = World::<Embedded>::new(321, LinkSettings::default(), Schedule::OnRequest).await;
+    world.write_a(10);
+    world.update().await;
+    let shown = world.r().status().current.unwrap().uuid;
+    let own = person("before-the-night", Uuid::from_u128(77));
+    world.pair.b.disk.engine.engine().take_snapshot(&world.b.volume, &own).unwrap();
+    let kept_as = world.r().break_and_name(Some(shown), None).await.unwrap();
+    assert_eq!(kept_as, None, "there is nothing to go back to");
+    world.b.check(&world.pair.b);
+    assert!(world.b.is_writable(&world.pair.b));
+    let all = world.pair.b.disk.engine.engine().all_snapshots(&world.b.volume).unwrap();
+    assert!(all.iter().any(|s| s.name == own.name), "what a person has named stays");
+}
+
 /// What a source says to an update of `relationship` that is asked for behind its destination's back.
 async fn refusal_of_an_update<S: Storage>(world: &World<S>, relationship: Uuid) -> Option<String> {
     let begin = Begin {
