@@ -5,6 +5,8 @@
 //! says of a replica counts: a relationship that the state database does not know (any more) is taken over from there.
 
 pub(crate) mod destinations;
+mod directions;
+mod documents;
 mod histories;
 mod kept;
 mod one_moment;
@@ -14,29 +16,28 @@ mod replaced_peers;
 mod role_changes;
 mod set_back;
 mod unfinished_swap;
+mod why;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use farside_api::{self as api, ErrorBody, ErrorCode, MirrorState, MirrorStopped, Role};
+use farside_api::{self as api, ErrorBody, ErrorCode, MirrorState};
 use farside_engine::{Engine, StagingRoom, VolumeName};
 use farside_mirror::{
     Destination, DestinationParts, EndingStore, Endings, Mirror, MirrorStatus, QueueStatus, Relationship,
-    ReplicaLimits, Reversal, Schedule, SourceService, Stopped, TransferQueue, dissolve_in_pool,
+    ReplicaLimits, Reversal, Schedule, SourceService, TransferQueue, dissolve_in_pool,
 };
-use farside_peer::{Node, PeerId, PeerStatus};
+use farside_peer::{Node, PeerId};
 use farside_platform::{Clock, Randomness, Timestamp};
-use farside_transfer::Phase;
-use farside_transfer::bases::rescue_moment;
 use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 use uuid::Uuid;
 
+use directions::{is_left_over, note_sleepers_and_splits, why_asleep};
 use role_changes::{Reversals, WayBack};
 
 use crate::blocking::Blocking;
-use crate::convert;
 use crate::exports::Exports;
 use crate::failure::Failure;
 use crate::peers::{self, Rights};
@@ -496,170 +497,18 @@ impl Mirrors {
 
     /// How far a mirror is behind, seconds.
     pub(crate) fn lag_seconds(&self, status: &MirrorStatus, now: Timestamp) -> Option<f64> {
-        status.lag_seconds(now, source_ahead(self.peer_of(status).as_ref()))
+        status.lag_seconds(now, peers::source_ahead(self.peer_of(status).as_ref()))
     }
 
     /// By how much the clock of a mirror's source is ahead of this site's, seconds, where that is worth a word.
     pub(crate) fn source_ahead_seconds(&self, status: &MirrorStatus) -> f64 {
-        source_ahead(self.peer_of(status).as_ref())
+        peers::source_ahead(self.peer_of(status).as_ref())
     }
 
     /// Has every mirror's throttle be what it is at this hour.
     pub(crate) fn follow_throttles(&self) {
         let destinations: Vec<_> = self.destinations.lock().values().cloned().collect();
         destinations.iter().flat_map(|of_pool| of_pool.mirrors()).for_each(|mirror| mirror.follow_throttle());
-    }
-
-    /// A mirror as its destination lists it.
-    pub(crate) fn document(&self, status: &MirrorStatus, now: Timestamp) -> api::Mirror {
-        let current = status.current.as_ref();
-        // What a resync has not brought yet is not to be seen.
-        let shown = current.filter(|_| !status.shows_own_state);
-        let monotonic = self.parts.clock.monotonic();
-        let peer = self.peer_of(status);
-        let stands = status.progress.as_ref().and_then(|progress| progress.stands_for(monotonic));
-        let stands = stands.map(|stands| {
-            let hindrance = peer.as_ref().and_then(|peer| peer.hindrance.as_deref());
-            format!(
-                "nothing of the transfer has arrived for {} s; {}",
-                stands.as_secs(),
-                hindrance.unwrap_or("farside peer status shows the link")
-            )
-        });
-        let clocks = peer.as_ref().filter(|_| status.state != farside_mirror::State::BrokenOff);
-        let clocks = clocks.and_then(peers::clocks_apart);
-        let away = away(status, peer.as_ref());
-        let swap = unfinished_swap::why(status, peer.as_ref(), no_session);
-        let interrupted =
-            interrupted(status, peer.as_ref()).or_else(|| untold_for_good(status, peer.as_ref()));
-        let of_paths = peer.as_ref().filter(|_| status.state != farside_mirror::State::BrokenOff);
-        let of_paths = of_paths.and_then(|peer| own_paths::why(&self.parts.node, peer, &status.relationship));
-        let is_away = away.is_some();
-        // What is broken off waits for nobody.
-        let quiet =
-            || peers::silent(peer.as_ref().filter(|_| status.state != farside_mirror::State::BrokenOff)?);
-        let why = swap
-            .or(interrupted)
-            .or(stands)
-            .or(away)
-            .or_else(quiet)
-            .or_else(|| why_now(status, peer.as_ref()))
-            .or(clocks);
-        api::Mirror {
-            // One word from the first moment without its peer to the last, whatever its attempts have come to.
-            state: match is_away {
-                true if status.relationship.schedule != Schedule::OnRequest => MirrorState::Queued,
-                // What shows its own state mirrors nothing yet.
-                _ if status.shows_own_state && status.state == farside_mirror::State::Mirrored => {
-                    MirrorState::Queued
-                }
-                _ => convert::state(status.state),
-            },
-            // A reason of before that the transfer goes on in spite of says less than that it stands.
-            why: why.into_iter().chain(of_paths).reduce(|why, paths| format!("{why}; {paths}")),
-            stopped: stopped(status, peer.as_ref()),
-            lag_seconds: status.lag_seconds(now, source_ahead(peer.as_ref())),
-            objective_seconds: status.objective().map(|objective| objective.as_secs_f64()),
-            // Without a session nobody knows when the next update ends.
-            forecast_seconds: (status.forecast.filter(|_| !is_away))
-                .and_then(|f| f.lag)
-                .map(|lag| lag.as_secs_f64()),
-            queue_position: status.queue_position.map(|position| position as u64),
-            current_snapshot: shown.map(|c| c.name.clone()),
-            content_root: shown.map(|c| c.content_root.to_string()),
-            base_snapshot: current.map(|c| c.name.clone()),
-            transfer: status.progress.as_ref().map(|progress| convert::transfer(progress, monotonic)),
-            shows_own_state: status.shows_own_state,
-            changes_roles: unfinished_swap::is_under_way(status),
-            source_heard: status.source_heard.map(convert::source_heard),
-            source_heard_at: status.source_heard_at.map(convert::time),
-            source_overtaken: status
-                .relationship
-                .upstream
-                .overtaken
-                .as_ref()
-                .filter(|_| status.state != farside_mirror::State::BrokenOff)
-                .map(|o| api::SourceOvertaken { by: o.by.clone(), since: convert::time(o.at) }),
-            broken_off_at: broken_off_at(status),
-            was_in_use: was_in_use(status),
-            went_on_by: went_on_by(status),
-            turned_at: status.relationship.past.turned_at.filter(|_| follows(status)).map(convert::time),
-            set_aside: status.newest_rescue.as_deref().and_then(set_aside),
-            owner: self.parts.daemon.clone(),
-            ..self.undriven(&status.relationship)
-        }
-    }
-
-    /// How old the data is that the mirror's volume shows, seconds, also once it is broken off.
-    pub(crate) fn age_seconds(&self, status: &MirrorStatus, now: Timestamp) -> Option<f64> {
-        status.age_seconds(now, source_ahead(self.peer_of(status).as_ref()))
-    }
-
-    /// The peer that a mirror follows, or followed.
-    fn peer_of(&self, status: &MirrorStatus) -> Option<PeerStatus> {
-        self.parts.node.peer(status.relationship.peer)
-    }
-
-    /// A mirror whose pool is not open: all that is known is its configuration.
-    fn undriven(&self, relationship: &Relationship) -> api::Mirror {
-        let peer = peers::name_of(&self.parts.node, relationship.peer);
-        api::Mirror {
-            id: relationship.id,
-            name: relationship.destination.to_string(),
-            role: Role::Destination,
-            source: format!("{peer}:{}", relationship.source),
-            destination: relationship.destination.to_string(),
-            state: match relationship {
-                Relationship { broken_off_at: Some(_), .. } => MirrorState::BrokenOff,
-                Relationship { quiesced: true, .. } => MirrorState::Quiesced,
-                _ => MirrorState::Queued,
-            },
-            why: Some(format!(
-                "it waits for pool {}, which is not open; farside pool list says why",
-                relationship.destination.pool
-            )),
-            stopped: None,
-            lag_seconds: None,
-            objective_seconds: None,
-            forecast_seconds: None,
-            queue_position: None,
-            group: relationship.group.clone(),
-            owner: None,
-            retention: (!relationship.retention.is_none()).then(|| relationship.retention.to_string()),
-            current_snapshot: None,
-            content_root: None,
-            base_snapshot: None,
-            last_proven_at: None,
-            schedule: (relationship.schedule != Schedule::OnRequest)
-                .then(|| relationship.schedule.to_string()),
-            schedule_lost: relationship.schedule_lost,
-            throttle: relationship.options.throttle.rate_at(self.parts.clock.now()).bytes_per_second(),
-            link: Some(convert::link(&relationship.options)),
-            transfer: None,
-            shows_own_state: false,
-            changes_roles: false,
-            sleeping: false,
-            group_split: None,
-            overtaken: None,
-            source_heard: None,
-            source_heard_at: None,
-            broken_off_at: None,
-            was_in_use: None,
-            went_on_by: None,
-            turned_at: None,
-            set_aside: None,
-            source_overtaken: None,
-            kept_as: None,
-            hosts_refused: None,
-            no_common_moment: false,
-            way_back: None,
-            first_copy_bytes: None,
-            room_bytes: None,
-            resized: None,
-            source_follows: None,
-            taken_over: None,
-            given_up: None,
-        }
     }
 
     /// What transfers may stage for `volume` now; none if the engine cannot tell.
@@ -759,218 +608,4 @@ impl Mirrors {
         }
         Ok(())
     }
-}
-
-/// By how much the clock of a mirror's source is ahead of this site's, where that is known and worth a word: what is less may
-/// be the way there and back.
-fn source_ahead(peer: Option<&PeerStatus>) -> f64 {
-    peer.and_then(|peer| peer.state.clocks_apart()).unwrap_or(0.0)
-}
-
-/// That the peer is away, of a mirror that would be updated if it were not: the same words from the first moment to the last, whatever
-/// its attempts have come to.
-fn away(status: &MirrorStatus, peer: Option<&PeerStatus>) -> Option<String> {
-    use farside_mirror::State;
-    let Some(peer) = peer else {
-        // That there is no session follows from it.
-        let says_nothing = (status.why.is_none() || status.session_why.is_some() || status.shows_own_state)
-            && matches!(status.state, State::Mirrored | State::Queued);
-        return says_nothing.then(|| {
-            format!(
-                "the site that it followed is not paired any more (its peer was removed here, or this site's state database was \
-                 lost), and nothing comes. Pair again (if that site has another key by then, farside peer rekey \
-                 too; and farside peer allow at that site, if the right went; and here, for the way back, farside peer allow PEER {0} \
-                 --reverse), or farside mirror delete {0}",
-                status.relationship.destination
-            )
-        });
-    };
-    if peer.state.connected {
-        return None;
-    }
-    let is_due = status.relationship.schedule != Schedule::OnRequest || status.state == State::Queued;
-    if !is_due || !matches!(status.state, State::Mirrored | State::Queued) {
-        return None;
-    }
-    if status.is_for_swap {
-        return Some(format!(
-            "a swap waits for its session, and changes the roles when it is back; farside mirror abort {} gives it up. There is {}",
-            status.relationship.destination,
-            no_session(peer)
-        ));
-    }
-    if status.shows_own_state {
-        let then = own_state(status);
-        return Some(format!(
-            "{}. A resync is pending, and goes on when the session is back. {then}",
-            no_session(peer)
-        ));
-    }
-    Some(format!("{}. The replica is unchanged, and is updated when the session is back", no_session(peer)))
-}
-
-/// What a volume shows that is to be resynced.
-fn own_state(status: &MirrorStatus) -> String {
-    let volume = &status.relationship.destination;
-    format!(
-        "Until it has ended {volume} shows its own state, as hosts here left it, read-only; farside mirror break {volume} gives it back \
-         to them like that"
-    )
-}
-
-/// Since when there is no session with a peer, and why.
-fn no_session(peer: &PeerStatus) -> String {
-    let since = match peer.state.since {
-        Some(since) => convert::time(since).strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
-        None => "this daemon has started".into(),
-    };
-    let because = peers::why(peer).map(|why| format!(": {why}")).unwrap_or_default();
-    format!("no session with {} since {since}{because}", peer.record.name)
-}
-
-/// That the peer went away while a transfer runs, or while what has arrived waits for the other volumes of its group: they do not
-/// come before the session is back, and whoever looks must not take that for progress.
-fn interrupted(status: &MirrorStatus, peer: Option<&PeerStatus>) -> Option<String> {
-    use farside_mirror::State;
-    let peer = peer.filter(|peer| !peer.state.connected)?;
-    if !matches!(status.state, State::Transferring | State::Initializing) {
-        return None;
-    }
-    let waits = status.progress.as_ref().is_some_and(|progress| progress.phase == Phase::Group);
-    // What came first of several snapshots is shown already.
-    let has_published = status.progress.as_ref().is_some_and(|progress| progress.snapshots_done > 0);
-    let shows = match status.current.as_ref().filter(|_| has_published) {
-        Some(current) => format!("shows {}", current.name),
-        None => "is unchanged".into(),
-    };
-    let then = match status.why.as_deref().filter(|_| waits) {
-        Some(waits) => format!("This volume {waits}; its replica {shows} until then"),
-        None if status.shows_own_state => format!(
-            "What has arrived is kept, and the resync goes on when the session is back. {}",
-            own_state(status)
-        ),
-        None if status.is_for_swap => format!(
-            "A swap waits for this transfer, which goes on when the session is back; farside mirror abort {} gives both up",
-            status.relationship.destination
-        ),
-        None => format!(
-            "What has arrived is kept, the replica {shows}, and the transfer goes on when the session is back"
-        ),
-    };
-    Some(format!("{}. {then}", no_session(peer)))
-}
-
-/// That nobody can tell the source of a break any more: its peer was removed here.
-fn untold_for_good(status: &MirrorStatus, peer: Option<&PeerStatus>) -> Option<String> {
-    let is_untold = status.source_heard == Some(farside_mirror::SourceHeard::NotYet) && peer.is_none();
-    let Relationship { source, destination, .. } = &status.relationship;
-    is_untold.then(|| {
-        format!(
-            "the site that it followed is not paired any more: that this mirror was broken off is not told to it, and hosts may be \
-             writing to {source} there. Pair again (if that site has another key by then, farside peer rekey too) and it is told; or \
-             farside mirror delete {destination}"
-        )
-    })
-}
-
-/// When hosts could write to it; none if they cannot.
-fn broken_off_at(status: &MirrorStatus) -> Option<api::Timestamp> {
-    if status.state != farside_mirror::State::BrokenOff {
-        return None;
-    }
-    // The point may have rotated away since, and the moment have been lost with the database.
-    let went_on = status.went_on_from.map(|from| from.at);
-    status.relationship.broken_off_at.into_iter().chain(went_on).max().map(convert::time)
-}
-
-fn follows(status: &MirrorStatus) -> bool {
-    status.state != farside_mirror::State::BrokenOff
-}
-
-/// When hosts could write to it, if it follows by a resync since.
-fn was_in_use(status: &MirrorStatus) -> Option<api::WasInUse> {
-    let resync = status.relationship.past.resync.filter(|_| follows(status))?;
-    Some(api::WasInUse {
-        from: convert::time(resync.was_broken_off_at.or(resync.taken_over_at)?),
-        by: resync.went_on_by.map(by),
-        until: convert::time(resync.at),
-        left_as: status.left_as.clone(),
-        taken_over_at: resync.taken_over_at.map(convert::time),
-    })
-}
-
-/// By what hosts came to write to it; none if they cannot.
-fn went_on_by(status: &MirrorStatus) -> Option<api::WentOnBy> {
-    status.relationship.past.went_on_by.filter(|_| !follows(status)).map(by)
-}
-
-fn by(by: farside_mirror::WentOnBy) -> api::WentOnBy {
-    match by {
-        farside_mirror::WentOnBy::Break => api::WentOnBy::Break,
-        farside_mirror::WentOnBy::RoleChange => api::WentOnBy::Swap,
-    }
-}
-
-/// The side branch of this name, which has in it when it was set aside.
-fn set_aside(name: &str) -> Option<api::SetAside> {
-    let (at, _) = rescue_moment(name)?;
-    Some(api::SetAside { name: name.to_owned(), at: at.parse().ok()? })
-}
-
-/// What keeps a mirror from being updated until a person does something about it.
-fn stopped(status: &MirrorStatus, peer: Option<&PeerStatus>) -> Option<MirrorStopped> {
-    if status.state == farside_mirror::State::BrokenOff {
-        return None;
-    }
-    if peer.is_none_or(peers::is_removed_there) {
-        return Some(MirrorStopped::NotPaired);
-    }
-    match &status.stopped {
-        Some(Stopped::NoRight(_)) => Some(MirrorStopped::NoRight),
-        Some(Stopped::NoOriginal(_)) => Some(MirrorStopped::NoOriginal),
-        Some(Stopped::NoRoom(_)) => Some(MirrorStopped::NoRoom),
-        None => None,
-    }
-}
-
-/// What shows only where all mirrors of a site are seen together.
-fn note_sleepers_and_splits(all: &mut [api::Mirror]) {
-    let awake: HashSet<Uuid> = api::awake(all).into_iter().map(|mirror| mirror.id).collect();
-    let splits = api::splits(all);
-    for mirror in all {
-        mirror.sleeping = mirror.role == Role::Destination && !awake.contains(&mirror.id);
-        let of_split = splits.iter().find(|split| split.has(&mirror.name));
-        mirror.group_split = of_split.map(api::Split::said);
-    }
-}
-
-/// Why a direction sleeps, of which `back` is the other one.
-fn why_asleep(mirror: &api::Mirror, back: &api::Mirror) -> String {
-    let api::Mirror { name, source, .. } = mirror;
-    match back.overtaken {
-        None => format!("sleeps: {name} is the original of {source} now, and the way back is kept here"),
-        Some(_) => format!(
-            "sleeps: {name} became the original of {source}, and was overtaken since; the other direction says what can be done"
-        ),
-    }
-}
-
-/// What stands in a mirror's way now. That there was no session is over once there is one.
-fn why_now(status: &MirrorStatus, peer: Option<&PeerStatus>) -> Option<String> {
-    let why = status.why.as_deref()?;
-    let is_connected = peer.is_some_and(|peer| peer.state.connected);
-    let of_session = status.session_why.as_deref().filter(|_| is_connected);
-    let left = match of_session.and_then(|of_session| why.strip_prefix(of_session)) {
-        Some(left) => left.strip_prefix("; ").unwrap_or(left),
-        None => why,
-    };
-    (!left.is_empty()).then(|| left.to_owned())
-}
-
-/// Whether `source` is what is left of the other direction of `mirror`: no base, and nothing that anybody must decide.
-fn is_left_over(source: &api::Mirror, mirror: &api::Mirror) -> bool {
-    let is_reversed = mirror.name == source.name
-        && mirror.source == source.destination
-        && mirror.state != MirrorState::BrokenOff;
-    is_reversed && source.state == MirrorState::Uninitialized && source.overtaken.is_none()
 }

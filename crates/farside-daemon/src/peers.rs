@@ -341,6 +341,12 @@ pub(crate) fn answers(peer: &PeerStatus) -> bool {
     peer.state.connected && peer.trouble.is_none()
 }
 
+/// By how much the clock of a mirror's source is ahead of this site's, where that is known and worth a word: what is less may
+/// be the way there and back.
+pub(crate) fn source_ahead(peer: Option<&PeerStatus>) -> f64 {
+    peer.and_then(|peer| peer.state.clocks_apart()).unwrap_or(0.0)
+}
+
 /// That nothing comes of a peer whose session is not given up yet.
 pub(crate) fn silent(peer: &PeerStatus) -> Option<String> {
     let silent = peer.silent_for.filter(|_| peer.state.connected)?;

@@ -5,15 +5,14 @@ use reqwest::Method;
 use serde::Serialize;
 
 use super::abort::{give_up, lines, names, refused_break, with_given_up};
-use super::members::{
-    Group, Instant, Line, Member, Step, consent, decided, gone_since, instant_of, known, members, mirrors_of,
-    plans_of,
-};
+use super::members::{Group, Member, members, mirrors_of};
+use super::moments::{Instant, Line, decided, instant_of, known};
 use super::named::Verb;
 use super::own_state;
 use super::set_aside::{kept, moment_of, one_name};
 use super::since::{self, Since};
 use super::since_swap::{self, Whole};
+use super::steps::{Step, consent, gone_since, plans_of};
 use crate::arguments::destructive::Destructive;
 use crate::commands::context::Context;
 use crate::commands::mirror::warnings::{WARNING_WITHIN, warnings_of};

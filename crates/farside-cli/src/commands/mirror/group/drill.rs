@@ -7,7 +7,8 @@ use farside_api::{Drill, ErrorBody, ErrorCode, Mirror, StartDrill};
 use serde::Serialize;
 
 use super::halves;
-use super::members::{Group, Line, Member, instant_of, members, volumes_of};
+use super::members::{Group, Member, members, volumes_of};
+use super::moments::{Line, instant_of};
 use super::named::Verb;
 use crate::arguments::mirror::DrillArguments;
 use crate::arguments::names::At;

@@ -7,9 +7,9 @@ use std::time::Duration;
 use farside_api::{ErrorBody, ErrorCode, Mirror, Operation, OperationState, StartTransfer};
 use serde::Serialize;
 
-use super::members::{Step, consent};
 use super::named::{Verb, is_empty, of_name};
 use super::one_moment;
+use super::steps::{Step, consent};
 use crate::arguments::destructive::Destructive;
 use crate::commands::context::Context;
 use crate::commands::mirror::outcomes::outcome;

@@ -6,7 +6,9 @@ use reqwest::Method;
 use serde::Serialize;
 
 use super::abort::{give_up, lines, names, refused_break, with_given_up};
-use super::members::{Group, Line, Member, Step, consent, instead, mirrors_of};
+use super::members::{Group, Member, mirrors_of};
+use super::moments::{Line, instead};
+use super::steps::{Step, consent};
 use crate::arguments::destructive::Destructive;
 use crate::commands::context::Context;
 use crate::confirm::{DestructiveRequest, Impact, carry_out};

@@ -11,9 +11,11 @@ use farside_api::{
 };
 use serde::Serialize;
 
-use super::members::{Group, Member, Step, consent, members, refuse_losses, volumes_of};
+use super::members::{Group, Member, members, volumes_of};
+
 use super::named::Verb;
 use super::set_aside::one_name;
+use super::steps::{Step, consent, refuse_losses};
 use super::{forgotten, one_moment, told, whereabouts};
 use crate::arguments::destructive::Destructive;
 use crate::commands::context::Context;

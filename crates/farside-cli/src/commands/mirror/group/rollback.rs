@@ -4,12 +4,14 @@ use farside_api::{ErrorBody, ErrorCode, Rollback, StartRollback, Timestamp};
 use reqwest::Method;
 use serde::Serialize;
 
-use super::members::{
-    Group, Line, Step, consent, gone_since, instant_of, members, refuse_losses, volumes_of,
-};
+use super::members::{Group, members, volumes_of};
+
+use super::moments::{Line, instant_of};
+
 use super::named::Verb;
 use super::nothing_newer;
 use super::set_aside::{kept, one_name};
+use super::steps::{Step, consent, gone_since, refuse_losses};
 use crate::arguments::destructive::Destructive;
 use crate::commands::context::Context;
 use crate::confirm::{DestructiveRequest, Impact, carry_out, is_interactive};

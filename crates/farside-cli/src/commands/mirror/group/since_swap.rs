@@ -3,7 +3,9 @@
 
 use farside_api::{ErrorBody, ErrorCode, Timestamp};
 
-use super::members::{Instant, Member};
+use super::members::Member;
+
+use super::moments::Instant;
 use super::since::{Since, since};
 use crate::commands::context::Context;
 use crate::quantities::{size, time};

@@ -12,8 +12,10 @@ use farside_api::{
 use reqwest::Method;
 use serde::Serialize;
 
-use super::members::{Group, Member, Step, consent, members, mirrors_of, plans_of};
+use super::members::{Group, Member, members, mirrors_of};
+
 use super::named::Verb;
+use super::steps::{Step, consent, plans_of};
 use super::{forgotten, under_way, whereabouts};
 use crate::arguments::destructive::Destructive;
 use crate::commands::context::Context;
