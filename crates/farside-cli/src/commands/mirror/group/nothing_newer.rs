@@ -6,7 +6,6 @@ use std::time::Duration;
 use farside_api::{ErrorBody, ErrorCode, LogEvent, LogLine, Timestamp};
 
 use super::members::Member;
-
 use super::moments::Instant;
 use super::set_aside::moment_of_name;
 use crate::commands::context::Context;

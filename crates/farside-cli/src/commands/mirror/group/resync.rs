@@ -12,7 +12,6 @@ use farside_api::{
 use serde::Serialize;
 
 use super::members::{Group, Member, members, volumes_of};
-
 use super::named::Verb;
 use super::set_aside::one_name;
 use super::steps::{Step, consent, refuse_losses};

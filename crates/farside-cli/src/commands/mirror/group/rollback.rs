@@ -5,7 +5,6 @@ use reqwest::Method;
 use serde::Serialize;
 
 use super::members::{Group, members, volumes_of};
-
 use super::moments::{Line, instant_of};
 
 use super::named::Verb;

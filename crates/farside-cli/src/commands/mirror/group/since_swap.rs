@@ -4,7 +4,6 @@
 use farside_api::{ErrorBody, ErrorCode, Timestamp};
 
 use super::members::Member;
-
 use super::moments::Instant;
 use super::since::{Since, since};
 use crate::commands::context::Context;

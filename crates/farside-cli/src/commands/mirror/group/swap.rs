@@ -13,7 +13,6 @@ use reqwest::Method;
 use serde::Serialize;
 
 use super::members::{Group, Member, members, mirrors_of};
-
 use super::named::Verb;
 use super::steps::{Step, consent, plans_of};
 use super::{forgotten, under_way, whereabouts};
