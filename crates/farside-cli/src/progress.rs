@@ -129,9 +129,15 @@ async fn watching(
                     if may_wait && give_up(client, volume).await {
                         eprintln!("farside: given up before it had begun; nothing of {volume} was changed");
                     } else {
+                        // An abort leaves a resync pending, and the volume read-only.
+                        let ends = match operation.kind {
+                            OperationKind::Resync => format!(
+                                "farside mirror break {volume} gives it up (farside mirror abort stops its transfer, and leaves it pending)"
+                            ),
+                            _ => format!("farside mirror abort {volume} ends it"),
+                        };
                         eprintln!(
-                            "farside: this command ends, and what it began goes on: farside mirror wait {volume} waits for it, farside \
-                             mirror abort {volume} ends it"
+                            "farside: this command ends, and what it began goes on: farside mirror wait {volume} waits for it, {ends}"
                         );
                     }
                 }

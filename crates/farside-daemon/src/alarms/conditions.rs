@@ -707,17 +707,29 @@ fn of_went_back(name: &str, mirror: &DrivenSeen, found: &mut Found) {
         WentBackSeen::No => {}
         WentBackSeen::StillRaised => found.unsure(&[Kind::SourceWentBack], name),
         WentBackSeen::Settled => found.over(&[Kind::SourceWentBack], name),
-        WentBackSeen::Yes(why) => found.holds(
-            Kind::SourceWentBack,
-            name,
-            why.clone(),
-            format!(
-                "if nobody at {0} meant it, stop its hosts first: they write to what is older. What {name} showed is in the side branch \
-                 named above: look into it (farside clone), or go on from it (farside mirror break {name}, then farside \
-                 snapshot rollback). If it was meant: farside mirror update {name}",
-                mirror.peer
-            ),
-        ),
+        WentBackSeen::Yes(why) => {
+            // Of one volume alone the group would be of two moments.
+            let go_on = match &mirror.group {
+                None => format!("farside mirror break {name} --at that name"),
+                Some(group) => {
+                    format!("farside mirror break --group {group} --at that name takes over all of its group")
+                }
+            };
+            let update = match &mirror.group {
+                None => format!("farside mirror update {name}"),
+                Some(group) => format!("farside mirror update --group {group}"),
+            };
+            found.holds(
+                Kind::SourceWentBack,
+                name,
+                why.clone(),
+                format!(
+                    "if nobody at {0} meant it, stop its hosts first: they write to what is older. What {name} showed is in the side \
+                     branch named above: look into it (farside clone), or go on from it ({go_on}). If it was meant: {update}",
+                    mirror.peer
+                ),
+            )
+        }
     }
 }
 

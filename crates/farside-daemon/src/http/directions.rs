@@ -12,7 +12,7 @@ use farside_engine::{EngineError, VolumeName};
 use farside_mirror::{
     Comparing, MirrorError, MirrorStatus, NOT_RESYNCED, Relationship, ResyncRequest, Schedule, Stopped,
 };
-use farside_peer::PeerId;
+use farside_peer::{PeerId, PeerStatus};
 use farside_store::Version;
 use farside_transfer::Phase;
 use farside_transfer::TransferError;
@@ -100,13 +100,15 @@ async fn break_off(
         };
         let status = mirror.status();
         let peer = site.node.peer(status.relationship.peer);
-        let answering = peer.as_ref().filter(|peer| peer.state.connected && peer.trouble.is_none());
+        let is_heard =
+            |peer: &PeerStatus| peer.state.connected && peer.trouble.is_none() && peer.silent_for.is_none();
+        let answering = peer.as_ref().filter(|peer| is_heard(peer));
         // Where neither is an original no role can change.
         let answering = answering.filter(|_| !matches!(status.stopped, Some(Stopped::NoOriginal(_))));
         let two_histories = site.mirrors.of_two_histories(&name);
         let answering = answering.filter(|_| two_histories.is_none());
         let answering = answering.map(|peer| peer.record.name.clone());
-        let peer = peer.filter(|peer| !peer.state.connected || peer.trouble.is_some());
+        let peer = peer.filter(|peer| !is_heard(peer));
         let heard = peer.as_ref().zip(before.lag_seconds).and_then(|(peer, lag_seconds)| {
             let heard_at = peer.state.heard_at?;
             let silent_seconds = site.clock.now().seconds_since(heard_at);

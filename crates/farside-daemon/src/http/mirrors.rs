@@ -538,6 +538,9 @@ async fn transfer(
         Ok(id) => id,
         Err(error) => return Err(site.mirrors.overtaken_first(&volume, error).await.into()),
     };
+    if kind == OperationKind::Update {
+        site.mirrors.seen_with(&status.relationship).await;
+    }
     Ok(Json(site.operations.status(&site.node, &site.mirrors, id)?))
 }
 

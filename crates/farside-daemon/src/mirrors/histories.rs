@@ -159,6 +159,20 @@ impl Mirrors {
         true
     }
 
+    /// A person has asked for an update of the group of `of`: what there is to be seen of the others was seen with it.
+    pub(crate) async fn seen_with(&self, of: &Relationship) {
+        let Some(group) = &of.group else { return };
+        for other in self.statuses().into_iter().map(|status| status.relationship) {
+            let is_of_it = other.group.as_ref() == Some(group)
+                && (other.peer, &other.destination.pool) == (of.peer, &of.destination.pool)
+                && other.id != of.id;
+            // It is as good as unseen where it cannot be said: the notice stays.
+            if is_of_it && let Ok(mirror) = self.mirror(&other.destination) {
+                let _ = mirror.seen().await;
+            }
+        }
+    }
+
     /// The group of two histories that the volume is of, with what to type here; none if it is of none.
     pub(crate) fn of_two_histories(&self, volume: &VolumeName) -> Option<Split> {
         let statuses = self.statuses();

@@ -120,7 +120,7 @@ pub(crate) fn break_off(facts: &BreakFacts<'_>) -> Plan {
     }
     if let Some(site) = facts.answering.filter(|_| !is_given_up && !shows_own_state) {
         plan.would.push(format!(
-            "{site} answers: if both sites run and the roles are only to change, farside mirror swap {volume} loses nothing"
+            "{site} was heard a moment ago: if both sites run and the roles are only to change, farside mirror swap {volume} loses nothing"
         ));
     }
     if let Some(group) = facts.group {

@@ -24,8 +24,10 @@ pub(crate) fn remove_peer(facts: &RemoveFacts<'_>) -> Plan {
     let RemoveFacts { peer, key, .. } = facts;
     let mut plan = plan(format!("remove peer {peer}"));
     plan.would.push(format!("the session with {peer} is cut, and the site is unknown here from then on"));
-    plan.would.push(String::from("its rights here end; to undo this, both sites must pair again, and each must give the other its rights \
-         again"));
+    plan.would.push(format!(
+        "its rights here end; what {peer} allows this site stays until {peer} removes this site or denies it; to undo this, both sites must \
+         pair again, and this one must give {peer} its rights again"
+    ));
     plan.would.extend(
         facts.replicas.iter().map(|r| format!("{r} gets no more updates; it can still be broken off")),
     );

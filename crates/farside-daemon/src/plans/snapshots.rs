@@ -53,7 +53,13 @@ pub(crate) fn rollback(facts: &RollbackFacts<'_>) -> Plan {
         facts
             .followed_by
             .iter()
-            .map(|by| format!("{by} follows at its next update, as with any other change")),
+            .map(|by| {
+                let (site, replica) = by.split_once(':').unwrap_or(("that site", by));
+                format!(
+                    "{by} follows at its next update. What is newer there stays as a side branch, and the alarm source-went-back \
+                     is raised there, as nobody at {site} knows that it is meant: farside mirror update {replica} there ends it"
+                )
+            }),
     );
     plan.would.extend(
         facts

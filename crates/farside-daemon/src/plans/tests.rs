@@ -57,7 +57,8 @@ fn a_rollback_loses_nothing() {
         &rollback(&rollback_facts(&volume, &by)),
         "roll p/db back to monday
          would: hosts find p/db as it was at 2026-11-16T03:00:00Z, when monday was taken
-         would: b:q/db follows at its next update, as with any other change
+         would: b:q/db follows at its next update. What is newer there stays as a side branch, and the alarm source-went-back \
+         is raised there, as nobody at b knows that it is meant: farside mirror update q/db there ends it
          lost: Some(0) Some(0) Some(0.0)
          kept: a side branch p/db@rescue-TIME (its name is printed when it is done); it opens read-only over NBD under that name, and farside snapshot rollback goes back to it
          kept: Some(3) Some(12288) Some(90.0)",
@@ -278,7 +279,7 @@ fn a_break_shows_what_never_arrived_and_what_becomes_a_side_branch() {
     let at = BreakAt { snapshot: "monday", age_seconds: 3612.5, newer_bytes: Some(4096) };
     let alive = break_off(&BreakFacts { at: Some(at), answering: Some("a"), is_swapping: true, ..facts() });
     assert!(alive.would[2].starts_with("the swap of p/db that is under way is ended"), "{}", shown(&alive));
-    assert!(alive.would[3].starts_with("a answers: if both sites run"), "{}", shown(&alive));
+    assert!(alive.would[3].starts_with("a was heard a moment ago: if both sites run"), "{}", shown(&alive));
     // A site that has died wrote nothing since: what was lost may be much less than the time until somebody decides.
     let heard = Heard { peer: "a", at: "2026-11-21T21:00:00Z".parse().unwrap(), after_seconds: 4.0 };
     let away = break_off(&BreakFacts { heard: Some(heard), ..facts() });
@@ -516,7 +517,7 @@ fn what_ends_relationships_loses_no_data() {
         &remove_peer(&facts),
         "remove peer b
          would: the session with b is cut, and the site is unknown here from then on
-         would: its rights here end; to undo this, both sites must pair again, and each must give the other its rights again
+         would: its rights here end; what b allows this site stays until b removes this site or denies it; to undo this, both sites must pair again, and this one must give b its rights again
          would: p/r gets no more updates; it can still be broken off
          would: b:q/log gets no more updates of p/log, which goes on here as it is
          would: p/db stays fenced, because b has overtaken it; to let hosts write there again: farside mirror release p/db 0123abcd

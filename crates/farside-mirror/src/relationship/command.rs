@@ -84,6 +84,10 @@ pub(crate) enum Command {
     Moved {
         done: Reply<()>,
     },
+    /// A person has asked something of the group that the mirror is in, and has seen what there is to be seen of it.
+    Seen {
+        done: Reply<()>,
+    },
     RoleChange(RoleChangeCommand),
     Event {
         event: Event,

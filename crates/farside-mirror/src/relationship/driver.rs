@@ -417,6 +417,11 @@ impl Driver {
                 self.publish();
                 let _ = done.send(Ok(()));
             }
+            Command::Seen { done } => {
+                self.settle_back_if_seen();
+                self.publish();
+                let _ = done.send(Ok(()));
+            }
             Command::RoleChange(command) => self.change_roles(command).await,
             // One that is there already goes on: begun anew with every request, an interval would never be over.
             Command::SetSchedule { schedule, done }

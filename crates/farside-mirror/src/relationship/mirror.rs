@@ -268,6 +268,14 @@ impl Mirror {
         is_done.await.unwrap_or_else(|_| Err(gone()))
     }
 
+    /// That a person has asked something of the group that it is in, and has seen what there is to be seen of this one, too: a source that
+    /// went back.
+    pub async fn seen(&self) -> Result<(), MirrorError> {
+        let (done, is_done) = oneshot::channel();
+        self.send(Command::Seen { done }).await?;
+        is_done.await.unwrap_or_else(|_| Err(gone()))
+    }
+
     /// A person has moved the volume to another point, which is possible once it is broken off: that is what it shows, and what the
     /// source is told that hosts go on from.
     pub async fn moved(&self) -> Result<(), MirrorError> {

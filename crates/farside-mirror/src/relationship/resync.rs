@@ -195,7 +195,8 @@ impl Driver {
         let source = self.source_name();
         format!(
             "{destination} is broken off, as before: {source} {CROSSED_WITH} it, and does. Nothing of \
-             {destination} was changed. If {source} shall count after all: farside mirror break there, then farside mirror \
+             {destination} was changed. If {source} shall count after all, with what its hosts wrote: there \
+             farside mirror break --at RESCUE, the rescue-TIME that its resync names at its end (before that without --at), then farside mirror \
              resync {destination}"
         )
     }

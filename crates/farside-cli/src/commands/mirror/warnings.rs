@@ -10,7 +10,8 @@ pub(super) const WARNING_WITHIN: Duration = Duration::from_secs(3);
 /// What the plan of a break says of a source that is alive, and of a change of roles that it ends.
 pub(super) fn warnings(plan: &Plan) -> impl Iterator<Item = &String> {
     let is_warning = |line: &&String| {
-        line.contains(" answers: if both sites run") || line.contains(" that is under way is ended")
+        line.contains(" was heard a moment ago: if both sites run")
+            || line.contains(" that is under way is ended")
     };
     plan.would.iter().filter(is_warning)
 }
@@ -19,9 +20,9 @@ pub(super) fn warnings(plan: &Plan) -> impl Iterator<Item = &String> {
 pub(super) fn warnings_of(group: &str, plans: &[Plan]) -> String {
     let mut lines: Vec<String> = Vec::new();
     for line in plans.iter().flat_map(warnings) {
-        let line = match line.split_once(" answers: ") {
+        let line = match line.split_once(" was heard a moment ago: ") {
             Some((site, _)) => format!(
-                "{site} answers: if both sites run and the roles are only to change, farside mirror swap --group {group} loses nothing"
+                "{site} was heard a moment ago: if both sites run and the roles are only to change, farside mirror swap --group {group} loses nothing"
             ),
             None => line.clone(),
         };

@@ -3,6 +3,7 @@
 use super::Driver;
 use crate::error::MirrorError;
 use crate::limits::WAITERS_MAX;
+use crate::schedule::Schedule;
 use crate::state::Work;
 use crate::store::SwapMark;
 
@@ -56,9 +57,15 @@ impl Driver {
     fn own_state_why(&self) -> Option<String> {
         let volume = &self.relationship.destination;
         self.shows_own_state().then(|| {
+            let begins = match self.relationship.schedule {
+                Schedule::OnRequest if matches!(self.state.work, Work::Idle) => {
+                    format!(" (farside mirror update {volume} begins it again)")
+                }
+                _ => String::new(),
+            };
             format!(
-                "a resync is pending: until it has brought the version of {}, {volume} shows its own state, as hosts here left it, \
-                 read-only; farside mirror break {volume} gives it back to them like that",
+                "a resync is pending{begins}: until it has brought the version of {}, {volume} shows its own state, as hosts here left \
+                 it, read-only; farside mirror break {volume} gives it back to them like that",
                 self.source_name()
             )
         })

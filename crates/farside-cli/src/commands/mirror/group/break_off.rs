@@ -280,14 +280,14 @@ mod tests {
             would: vec![
                 "hosts may write".into(),
                 format!(
-                    "a answers: if both sites run and the roles are only to change, farside mirror swap {volume} loses nothing"
+                    "a was heard a moment ago: if both sites run and the roles are only to change, farside mirror swap {volume} loses nothing"
                 ),
             ],
             ..Plan::default()
         };
         assert_eq!(
             warnings_of("shop", &[of("q/a"), of("q/b")]),
-            "a answers: if both sites run and the roles are only to change, farside mirror swap --group shop loses nothing\n"
+            "a was heard a moment ago: if both sites run and the roles are only to change, farside mirror swap --group shop loses nothing\n"
         );
         assert_eq!(warnings_of("shop", &[]), "");
     }

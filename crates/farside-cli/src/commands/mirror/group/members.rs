@@ -135,10 +135,8 @@ fn swapped(group: &str, originals: &[Member]) -> ErrorBody {
         _ => ("are the originals", "the replicas are"),
     };
     let site = originals.first().and_then(|m| m.mirror.source.split_once(':')).map(|(site, _)| site);
-    let message = format!(
-        "group {group}: {} {are} here already (swapped); there is nothing to take over",
-        names.join(" and ")
-    );
+    let message =
+        format!("group {group}: {} {are} here already; there is nothing to take over", names.join(" and "));
     ErrorBody::new(ErrorCode::Refused, message)
         .hint(format!("{which} at {}: the same command there", site.unwrap_or("the other site")))
 }
@@ -164,7 +162,7 @@ impl Group {
         let line =
             |name: &String| format!("{name} is in group {group} and holds nothing yet: it is left out\n");
         let original = |member: &Member| {
-            format!("{} is the original here already (swapped): it is left as it is\n", member.mirror.name)
+            format!("{} is the original here already: it is left as it is\n", member.mirror.name)
         };
         self.left_out.iter().map(line).chain(self.originals.iter().map(original)).collect()
     }
@@ -348,7 +346,7 @@ pub(super) mod tests {
         let some = vec![original("q/a"), member("q/b", "mirrored", None, &[])];
         let left = group(some).replicas("shop").unwrap();
         assert_eq!(left.members.len(), 1);
-        assert!(left.note("shop").contains("q/a is the original here already (swapped)"));
+        assert!(left.note("shop").contains("q/a is the original here already"));
         let none = group(vec![original("q/a"), original("q/b")]).replicas("shop").err().unwrap();
         assert!(none.message.contains("q/a and q/b are the originals here already"), "{}", none.message);
         // What a person has broken off is still of the group.

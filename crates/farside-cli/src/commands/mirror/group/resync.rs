@@ -203,7 +203,7 @@ fn left_as_they_are(all: &[Member], again: &[&Member]) -> String {
     all.iter()
         .filter(is_left)
         .map(|m| match m.is_valid_original() {
-            true => format!("{} is the original here (swapped): it is left as it is\n", m.mirror.name),
+            true => format!("{} is the original here: it is left as it is\n", m.mirror.name),
             false => format!("{} follows {} already: it is left as it is\n", m.mirror.name, m.mirror.source),
         })
         .collect()
@@ -327,7 +327,7 @@ mod tests {
         // Whoever was taken over since is to follow again.
         assert_eq!(of(&[overtaken(original("q/a"))], false), [true]);
         let said = left_as_they_are(&all, &[&all[2]]);
-        assert!(said.contains("q/a is the original here (swapped)"), "{said}");
+        assert!(said.contains("q/a is the original here"), "{said}");
         assert!(said.contains("q/b follows a:p/v already") && !said.contains("q/c"), "{said}");
         let now = Group { members: all.into(), left_out: Vec::new(), originals: Vec::new(), split: None };
         let half = half_turned("shop", &now);

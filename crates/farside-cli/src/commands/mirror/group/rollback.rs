@@ -136,11 +136,11 @@ pub(crate) async fn roll_back(
 fn of_originals(originals: &[&str]) -> String {
     match originals {
         [] => String::new(),
-        [one] => format!(
-            "{one} is the original here (swapped): its hosts write to it, and its replica follows it back\n"
-        ),
+        [one] => {
+            format!("{one} is the original here: its hosts write to it, and its replica follows it back\n")
+        }
         all => format!(
-            "{} are the originals here (swapped): their hosts write to them, and their replicas follow them back\n",
+            "{} are the originals here: their hosts write to them, and their replicas follow them back\n",
             all.join(" and ")
         ),
     }

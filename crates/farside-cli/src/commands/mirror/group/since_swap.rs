@@ -51,12 +51,12 @@ pub(super) fn refused(
         .iter()
         .map(|Turned { name, since, .. }| match since {
             Since::Written(bytes) => format!(
-                "{name} is the original here already (swapped), and hosts have written to it since {} ({} differ)",
+                "{name} is the original here already, and hosts have written to it since {} ({} differ)",
                 time(at),
                 size(*bytes)
             ),
             _ => format!(
-                "{name} is the original here already (swapped), and hosts may have written to it since {}",
+                "{name} is the original here already, and hosts may have written to it since {}",
                 time(at)
             ),
         })
@@ -126,7 +126,7 @@ mod tests {
         let instant = Instant { created_at: at, names: vec!["kept-1".into(), "kept-2".into()] };
         let whole = Whole::of(&instant, &members, |m| !m.is_broken_off());
         let said = refused("shop", at, &of(Since::Written(4096)), &left, whole.as_ref()).unwrap();
-        assert!(said.message.contains("q/data is the original here already (swapped)"), "{said:?}");
+        assert!(said.message.contains("q/data is the original here already"), "{said:?}");
         assert!(said.message.contains("(4.0 KiB differ). q/log as of then would not fit"), "{said:?}");
         let hint = said.hint.unwrap();
         assert!(
