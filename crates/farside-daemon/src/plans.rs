@@ -18,7 +18,8 @@ mod volumes;
 pub(crate) use self::access::{remove_account, remove_host, revoke_token};
 pub(crate) use self::break_off::{BreakAt, BreakFacts, FenceAfter, Heard, break_off, give_up_resync};
 pub(crate) use self::mirrors::{
-    DeleteFacts, beside_swap, delete_mirror, initialize, left_by_swap, release, swap, unasked_swap,
+    DeleteFacts, beside_swap, delete_mirror, initialize, left_by_swap, release, swap, swap_of_a_part,
+    unasked_swap,
 };
 pub(crate) use self::overtaken::{OvertakenFacts, fence, fence_lifted, overtaken, stays_fenced};
 pub(crate) use self::parts::{blocks, plan};

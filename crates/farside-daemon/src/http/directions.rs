@@ -639,6 +639,10 @@ async fn swap(
             )
         })
     });
+    let refused = refused.or_else(|| {
+        let (group, left) = site.mirrors.left_behind_with(&mirror.status().relationship)?;
+        Some(plans::swap_of_a_part(&volume, &document.source, &group, &left))
+    });
     // Before all else: what it has done so far is no reason to refuse it.
     let running = site.operations.running_swap(&volume).map(|error| error.message);
     let refused = running.or(refused);

@@ -384,10 +384,14 @@ fn check_label(name: &str) -> Result<(), ErrorBody> {
 
 /// What is called so is deleted one day.
 fn check_not_reserved(name: &str) -> Result<(), ErrorBody> {
-    match rescues::is_reserved(name) {
-        false => Ok(()),
-        true => Err(wrong(format!(
+    match convert::taken_by(name) {
+        None => Ok(()),
+        Some(TakenBy::Rescue) => Err(wrong(format!(
             "{name} is a name of side branches, of which only the newest stay; choose one that does not begin with rescue- and a date"
+        ))),
+        Some(TakenBy::Timetable | TakenBy::Mirror) => Err(wrong(format!(
+            "{name} is a name as timetables and mirrors give it, and would be listed as theirs; choose one that does not begin with auto-, \
+             app-, base-, kept- or mirror- and a date or an id"
         ))),
     }
 }

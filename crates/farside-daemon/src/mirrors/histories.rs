@@ -159,6 +159,19 @@ impl Mirrors {
         true
     }
 
+    /// What else of the group of `of` the site that it follows has taken over from here, and does not follow there yet; none if nothing is.
+    pub(crate) fn left_behind_with(&self, of: &Relationship) -> Option<(String, Vec<VolumeName>)> {
+        let group = of.group.clone()?;
+        let follows = |volume: &VolumeName| {
+            self.mirror(volume).is_ok_and(|mirror| mirror.status().state != State::BrokenOff)
+        };
+        let mut left = self.of_group_there(&group, of.peer);
+        left.retain(|volume| {
+            *volume != of.destination && volume.pool == of.destination.pool && !follows(volume)
+        });
+        (!left.is_empty()).then_some((group, left))
+    }
+
     /// A person has asked for an update of the group of `of`: what there is to be seen of the others was seen with it.
     pub(crate) async fn seen_with(&self, of: &Relationship) {
         let Some(group) = &of.group else { return };

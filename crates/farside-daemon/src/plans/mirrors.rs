@@ -56,6 +56,18 @@ pub(crate) fn swap(volume: &VolumeName, source: &str, lag_seconds: Option<f64>) 
     plan
 }
 
+/// Why `volume` alone of a group changes no role: hosts would go on here with it, and at the other site with what is left behind.
+pub(crate) fn swap_of_a_part(volume: &VolumeName, source: &str, group: &str, left: &[VolumeName]) -> String {
+    let site = source.split_once(':').map_or("the other site", |(site, _)| site);
+    let names = left.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let (was, does) = if left.len() == 1 { ("was", "does") } else { ("were", "do") };
+    format!(
+        "{names} of group {group} {was} taken over by {site}, and {does} not follow there yet: with {volume} alone as an original here, the \
+         group would be of two histories. No role changed. To have all of it follow {site} first: farside mirror resync --group {group}. To \
+         change the role of {volume} all the same: farside mirror set {volume} --group none, then this again"
+    )
+}
+
 /// That nobody could look whether the source would refuse.
 pub(crate) fn unasked_swap(peer: &str, source: &str) -> String {
     format!(

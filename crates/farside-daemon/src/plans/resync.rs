@@ -19,13 +19,12 @@ pub(crate) fn resync_waits(volume: &VolumeName, peer: &str) -> String {
 
 /// What of a volume that follows goes back to it: a rollback is refused there.
 fn taken_back(facts: &ResyncFacts<'_>, what: &str) -> String {
-    let of = match facts.with_group {
-        Some(group) => format!("--group {group}"),
-        None => facts.volume.to_string(),
+    let back = match facts.with_group {
+        // What the others of it are called by only the command knows that works on all.
+        Some(_) => String::from("the answer of the group's resync ends with the line that goes back to it"),
+        None => format!("farside mirror break {} --at that name goes back to it", facts.volume),
     };
-    format!(
-        "{what}; it opens read-only over NBD under that name, and farside mirror break {of} --at that name goes back to it"
-    )
+    format!("{what}; it opens read-only over NBD under that name, and {back}")
 }
 
 /// That what is planned begins only with a session, which there is none of now.

@@ -11,7 +11,9 @@
 
 use std::time::Duration;
 
-use farside_engine::{ChangedBytes, Engine, ReplicaRecord, SnapshotInfo, VolumeName};
+use farside_engine::{
+    ChangedBytes, Engine, EngineError, ReplicaRecord, SnapshotInfo, SnapshotOwner, VolumeName,
+};
 use farside_platform::Timestamp;
 use farside_transfer::TransferKind;
 use farside_transfer::going_back::{GoingBack, go_back};
@@ -85,7 +87,12 @@ impl Driver {
             let endings = self.parts.endings.clone();
             let is_over = move |id| endings.is_over(id);
             let as_of = set_aside_at.map(|moment| (moment, self.new_id()));
-            let follow = move || follow(&*engine, &relationship, base, before_this, as_of, is_over);
+            let or_now = (self.parts.clock.now(), self.new_id());
+            let follow = move || {
+                let as_of =
+                    as_of.or_else(|| shows_an_older_point(&*engine, &relationship, base).then_some(or_now));
+                follow(&*engine, &relationship, base, before_this, as_of, is_over)
+            };
             let followed = blocking(follow).await;
             if let Ok(kept) = &followed {
                 self.held_as = kept.holder.as_ref().map(|holder| holder.snapshot.name.clone());
@@ -345,6 +352,25 @@ fn keep_with_group(
         tracing::warn!(%volume, snapshot = kept.name, "what the volume showed is kept; it could not be taken off its main line yet: {error}");
     }
     Some(kept)
+}
+
+/// Whether the volume shows an older point of its mirror, to which a person went back. The line that comes has it as well, and the engine
+/// sets nothing aside: but retention lets it go one day, and what hosts here have last seen is not to go by itself.
+fn shows_an_older_point(engine: &dyn Engine, relationship: &Relationship, base: Uuid) -> bool {
+    let volume = &relationship.destination;
+    let look = || {
+        let Some(branches) = engine.branches(&volume.pool) else { return Ok(false) };
+        let Some(shown) = engine.snapshots(volume)?.pop() else { return Ok(false) };
+        let is_point = shown.owner == SnapshotOwner::Relationship(relationship.id) && shown.uuid != base;
+        Ok::<_, EngineError>(
+            is_point
+                && branches.fork(volume, base)? == Some(shown.uuid)
+                && engine.changed_since(volume, shown.uuid)? == ChangedBytes::default()
+                && engine.changed_since(volume, base)? != ChangedBytes::default(),
+        )
+    };
+    // What cannot be read on the way is no reason not to resync.
+    look().unwrap_or(false)
 }
 
 /// What the plan of a resync names as kept stays, whoever made it. What cannot be read on the way is no reason not to resync: that may

@@ -1,9 +1,10 @@
 //! What a plan or an answer has named as kept is there as long as persons want it, whatever rotates.
 
-use farside_engine::{Engine, SnapshotInfo, SnapshotOwner, SnapshotSpec};
+use farside_engine::{ChangedBytes, Engine, SnapshotInfo, SnapshotOwner, SnapshotSpec};
 use farside_link::LinkSettings;
 use farside_mirror::{Mirror, Schedule};
 use farside_transfer::bases::kept_of;
+use farside_transfer::going_back::{GoingBack, go_back};
 use uuid::Uuid;
 
 use crate::embedded_storage::Embedded;
@@ -82,6 +83,33 @@ async fn what_a_break_and_a_resync_have_named_outlives_the_retention() {
     // The other points are just those of which the plan had said it.
     let gone: Vec<Uuid> = there.iter().map(|s| s.uuid).filter(|uuid| of(*uuid).is_none()).collect();
     assert_eq!(gone, said);
+}
+
+/// A person went back to an older point of the replica, looked at it, and has it follow again: the line that comes has that point as well,
+/// but retention lets it go. What the plan calls a side branch is one.
+#[tokio::test(start_paused = true)]
+async fn an_older_point_that_hosts_were_shown_outlives_the_retention() {
+    let mut pair = Pair::<Embedded>::with_storage(953, SIZE, LinkSettings::default()).await;
+    let mirror = keeping(&mut pair, "last=3").await;
+    bring(&mut pair, &mirror, 1).await;
+    let (older, shown) = (at_b(&pair).pop().unwrap(), pair.live.clone());
+    bring(&mut pair, &mirror, 2).await;
+    mirror.break_off(None).await.unwrap();
+    let engine = pair.b.disk.engine.engine();
+    go_back(&*engine, &pair.replica, older.uuid, GoingBack::OfPerson, None).unwrap();
+    mirror.moved().await.unwrap();
+    let plan = pair.b.destination.plan_resync(&pair.replica, None, PATIENCE).await.unwrap();
+    assert!(plan.held_by.is_none() && plan.set_aside != ChangedBytes::default(), "{plan:?}");
+    let report = mirror.resync(PATIENCE).await.unwrap().ended().await.unwrap();
+    assert_ok(&report);
+    let [name] = &report.set_aside[..] else { panic!("{report:?}") };
+    for stamp in 3..7 {
+        bring(&mut pair, &mirror, stamp).await;
+    }
+    let left = at_b(&pair);
+    assert!(left.iter().all(|s| s.uuid != older.uuid), "the retention has let the point itself go");
+    let rescue = left.iter().find(|s| s.name == *name).expect("it is called so");
+    assert!(content(&*engine, &pair.replica, rescue) == shown);
 }
 
 /// The source that was overtaken holds its last writes in a snapshot of its timetable alone, which rotates: the resync makes a side

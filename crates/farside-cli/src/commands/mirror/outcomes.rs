@@ -75,8 +75,13 @@ pub(super) fn outcome(operation: &Operation) -> String {
         return if turned.is_empty() { format!("{} done\n", operation.volume) } else { turned };
     };
     let wire = record.wire_bytes_sent + record.wire_bytes_received;
-    let set_aside = record.set_aside.iter().map(|name| {
+    let last = record.set_aside.last();
+    let set_aside = record.set_aside.iter().rev().map(|name| {
         let of = &operation.volume;
+        // What hosts had last is set aside last.
+        if operation.kind == OperationKind::Resync && Some(name) != last {
+            return format!("an older point of that stays as {of}@{name}\n");
+        }
         // From its source, before that went back: of equal content, perhaps.
         let then = match name.starts_with("rescue-source-") {
             true => format!("; farside mirror status {of} says why, and whether it differs"),

@@ -48,6 +48,8 @@ impl Member {
             source: mirror.destination.clone(),
             destination: mirror.name.clone(),
             group: Some(group.to_owned()),
+            // Its hosts have gone on by themselves since then.
+            broken_off_at: mirror.overtaken.as_ref().map(|overtaken| overtaken.since),
             overtaken: None,
             ..mirror.clone()
         };

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use farside_api::{ErrorBody, ErrorCode, MadeBy, Snapshot, Timestamp};
 
 use super::members::Member;
-use super::set_aside::moment_of_name;
+use super::set_aside::{left_as, moment_of_name};
 
 /// What all members have.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -181,7 +181,7 @@ pub(super) fn instead(group: &str, members: &[Member], decided: Option<Timestamp
         None => have,
         // Where one is broken off already, another moment is to be had for all only afterwards.
         Some(at) => {
-            by_themselves(members, at).unwrap_or_default()
+            as_hosts_left(members).or_else(|| by_themselves(members, at)).unwrap_or_default()
                 + &format!(
                     "{have}: farside mirror break POOL/VOL breaks off each of the others, then farside snapshot rollback --group {group} with \
              one of these takes all of them to it"
@@ -218,6 +218,21 @@ fn named_first<'a>(members: &[Member], common: &'a [Instant]) -> Vec<&'a Instant
     };
     let (newest, rest) = common.split_at(common.len().min(NEWEST_COMMON));
     newest.iter().chain(rest.iter().filter(is_of_person).take(NEWEST_COMMON)).collect()
+}
+
+/// Where hosts went on with one, and others were in use with it and follow again since: what has all as hosts here left them; none if it is
+/// not so of each of the others.
+fn as_hosts_left(members: &[Member]) -> Option<String> {
+    let began = members.iter().filter(|m| m.is_broken_off()).filter_map(|m| m.mirror.broken_off_at).max()?;
+    let lines: Vec<String> = members
+        .iter()
+        .filter(|m| !m.is_broken_off())
+        .map(|m| Some(format!("farside mirror break {} --at {}", m.mirror.name, left_as(&m.mirror, began)?)))
+        .collect::<Option<_>>()?;
+    if lines.is_empty() {
+        return None;
+    }
+    Some(format!("to have all as hosts here left them: {}. Or ", lines.join("; ")))
 }
 
 /// Where what one went on from was set aside of it by itself, so was what the others would go on from, under other names: what to type for

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::members::{Group, Member, members, volumes_of};
 use super::named::Verb;
-use super::set_aside::one_name;
+use super::set_aside::{left_as, moment_of_others, one_name};
 use super::steps::{Step, consent, refuse_losses};
 use super::{forgotten, one_moment, told, whereabouts};
 use crate::arguments::destructive::Destructive;
@@ -54,8 +54,12 @@ pub(crate) async fn resync(
         nobody_writes(context, group, &again).await?;
     }
     let mut steps = Vec::new();
-    // All that this command sets aside has one name, by which it can be gone back to.
-    let request = ResyncMirror { set_aside_at: Some(Timestamp::now()), ..request.clone() };
+    // All that is set aside has one name, by which it can be gone back to, also what a command before this one has begun with.
+    let now = Timestamp::now();
+    let began = again.iter().filter_map(|member| member.mirror.broken_off_at).max();
+    let others = all.iter().filter(|member| !is_meant(member, request.whole)).map(|member| &member.mirror);
+    let before = moment_of_others(others, began).filter(|at| is_recent(*at, now));
+    let request = ResyncMirror { set_aside_at: before.or(Some(now)), ..request.clone() };
     for member in &again {
         let from = member.is_taken_over().then(|| member.mirror.source.clone());
         steps.push(Step {
@@ -110,7 +114,8 @@ pub(crate) async fn resync(
             why.message
         ),
     };
-    let kept_as: Vec<Option<String>> = operations.iter().map(kept_as).collect();
+    let kept_as: Vec<Option<String>> =
+        operations.iter().map(kept_as).chain(kept_before(all, &again, began)).collect();
     let one_name = one_name(kept_as.iter().map(Option::as_deref)).filter(|_| !originals);
     let back = one_name.map_or_else(|| each_back(&kept_as), |name| {
         format!(
@@ -129,6 +134,21 @@ pub(crate) async fn resync(
 /// Whether it is to follow again. What follows already is compared as a whole only when that is asked for.
 fn is_meant(member: &Member, whole: bool) -> bool {
     (member.is_broken_off() || whole) && !member.is_valid_original()
+}
+
+/// So long is a moment good for what is set aside now.
+const RECENT_SECONDS: f64 = 3000.0;
+
+fn is_recent(at: Timestamp, now: Timestamp) -> bool {
+    (0.0..RECENT_SECONDS).contains(&now.duration_since(at).as_secs_f64())
+}
+
+/// As hosts left those that follow already, each of them, `POOL/VOL@SNAP`: what takes back the command takes back the whole.
+fn kept_before(all: &[Member], again: &[&Member], began: Option<Timestamp>) -> Vec<Option<String>> {
+    let is_again = |member: &&Member| again.iter().any(|of| of.mirror.name == member.mirror.name);
+    let others = all.iter().filter(|member| !is_again(member) && !member.is_valid_original());
+    let of = |mirror: &Mirror| Some(format!("{}@{}", mirror.name, left_as(mirror, began?)?));
+    others.map(|member| of(&member.mirror)).collect()
 }
 
 /// Begins all, then waits for all. What has failed, with its name.

@@ -1,6 +1,6 @@
 //! What a command has set aside of the volumes of a group: what each is called, and the moment that they have in common. Pure.
 
-use farside_api::Timestamp;
+use farside_api::{Mirror, Timestamp};
 
 /// The moment that a side branch is named by, `POOL/VOL@rescue-TIME`; none of a person's snapshot, or where it has a number.
 pub(super) fn moment_of(kept_as: &str) -> Option<Timestamp> {
@@ -11,6 +11,23 @@ pub(super) fn moment_of(kept_as: &str) -> Option<Timestamp> {
 /// The same by the name alone.
 pub(super) fn moment_of_name(name: &str) -> Option<Timestamp> {
     name.strip_prefix("rescue-")?.parse().ok()
+}
+
+/// As hosts left a volume that follows again, of those that were in use with others: they went on with these after `began`. None if it was
+/// not, or if nothing is left of it.
+pub(super) fn left_as(of: &Mirror, began: Timestamp) -> Option<&str> {
+    let in_use = of.was_in_use.as_ref().filter(|in_use| in_use.until > began)?;
+    in_use.left_as.as_deref()
+}
+
+/// The moment by which what is left of a group is to be set aside, where some of it were resynced before, in the same use by hosts: all of it
+/// has one name then. `began`: when hosts had gone on with what is left.
+pub(super) fn moment_of_others<'a>(
+    others: impl Iterator<Item = &'a Mirror>,
+    began: Option<Timestamp>,
+) -> Option<Timestamp> {
+    let began = began?;
+    others.filter_map(|other| moment_of_name(left_as(other, began)?)).max()
 }
 
 /// A line for each that keeps something.
