@@ -33,9 +33,9 @@ pub(super) fn replica(site: &Site, volume: &str) -> Value {
 }
 
 /// The word that follows in a text.
-fn after<'a>(text: &'a str, what: &str) -> &'a str {
+pub(super) fn after<'a>(text: &'a str, what: &str) -> &'a str {
     let at = text.find(what).unwrap_or_else(|| panic!("no {what:?} in {text}"));
-    text[at + what.len()..].split([' ', ';', ',']).next().unwrap()
+    text[at + what.len()..].split([' ', ';', ',', '\n']).next().unwrap()
 }
 
 #[test]

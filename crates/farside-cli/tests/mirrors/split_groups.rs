@@ -1,5 +1,6 @@
 //! Groups of which a part has gone another way: half swapped, half forgotten, written to before the rest was taken over.
 
+use crate::group_sides::after;
 use crate::groups::{VOLUMES, grouped, stamps, write};
 use crate::support::{Pair, eventually, status};
 
@@ -127,4 +128,50 @@ fn what_hosts_wrote_to_one_of_a_group_keeps_the_others_until_somebody_decides() 
     b.ok(&format!("snapshot rollback q/log@{shown} --yes"));
     b.ok("mirror break --group shop --yes");
     assert_eq!(stamps(b, "q"), [2, 2]);
+}
+
+#[test]
+fn a_group_that_follows_again_in_two_steps_is_taken_back_as_one() {
+    let pair = Pair::start();
+    grouped(&pair, " --keep last=4");
+    let (a, b) = (&pair.a, &pair.b);
+    b.ok("mirror update q/data");
+    b.ok("mirror break --group shop --yes");
+    write(b, "q", 3);
+    write(a, "p", 4);
+    eventually("the source is told", || a.ok("mirror status --all").contains("mirror resync --group shop"));
+
+    // One by itself, and while the other does not follow no role changes.
+    let said = a.ok("mirror resync p/data --from b:q/data --yes");
+    let first = after(&said, "farside mirror break p/data --at ");
+    let refused = a.fails(4, "mirror swap p/data --yes");
+    assert!(
+        refused.contains("p/log of group shop was taken over by b, and does not follow there yet"),
+        "{refused}"
+    );
+
+    // Half of it is given up.
+    b.ok("peer deny a q/log");
+    let half = a.fails(1, "mirror resync --group shop --yes");
+    assert!(half.contains("p/log"), "{half}");
+    let said = a.fails(4, "mirror break --group shop --yes");
+    assert!(said.contains("p/log of group shop was taken over by b, does not follow there"), "{said}");
+    assert!(
+        said.contains(&format!(
+            "to have all as hosts here left them: farside mirror break p/data --at {first}"
+        )),
+        "{said}"
+    );
+    b.ok("peer allow a q/log --reverse");
+
+    // The rest, by the name of what was first.
+    let said = a.ok("mirror resync --group shop --yes");
+    let back = after(
+        &said,
+        "to take this back, with what hosts wrote here: farside mirror break --group shop --at ",
+    );
+    assert_eq!(back, first);
+    assert_eq!(stamps(a, "p"), [3, 3]);
+    a.ok(&format!("mirror break --group shop --at {back} --yes"));
+    assert_eq!(stamps(a, "p"), [4, 4]);
 }

@@ -8,11 +8,11 @@ use super::abort::{give_up, lines, names, refused_break, with_given_up};
 use super::members::{Group, Member, members, mirrors_of};
 use super::moments::{Instant, Line, decided, instant_of, known};
 use super::named::Verb;
-use super::own_state;
 use super::set_aside::{kept, moment_of, one_name};
 use super::since::{self, Since};
 use super::since_swap::{self, Whole};
 use super::steps::{Step, consent, gone_since, plans_of};
+use super::{former_source, own_state};
 use crate::arguments::destructive::Destructive;
 use crate::commands::context::Context;
 use crate::commands::mirror::warnings::{WARNING_WITHIN, warnings_of};
@@ -43,6 +43,9 @@ pub(crate) async fn break_off(
         Err(error) => return Err(refused_break(context, &all, destructive.plan, error).await),
     };
     let Group { members, .. } = &of_group;
+    if let Some(unfit) = former_source::left_behind(context, group, members, at.as_deref()).await? {
+        return Err(refused_break(context, &all, destructive.plan, unfit).await);
+    }
     // As hosts here left them they are newer than any moment that their sources have.
     if at.is_none() && !own_state::pending(members).is_empty() {
         return own_state::give_back(context, group, &of_group, destructive).await;

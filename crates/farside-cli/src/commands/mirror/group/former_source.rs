@@ -6,6 +6,7 @@ use farside_api::{ErrorBody, ErrorCode, Mirror, Snapshot};
 
 use super::members::{Group, Member, members};
 use super::named::Verb;
+use super::set_aside::left_as;
 use crate::commands::context::Context;
 
 /// The mirrors of the group, and volumes that were taken over by the site that they are of.
@@ -44,6 +45,52 @@ pub(super) async fn members_and_taken_over(context: &Context, group: &str) -> Re
         Some(error) if of_group.members.is_empty() => Err(of_former_source(group, &all).unwrap_or(error)),
         _ => Ok(of_group),
     }
+}
+
+/// Why the group of `members` cannot be taken over here as a whole: others of it were taken over from here, follow nothing yet, and are as
+/// hosts here left them. `at` fits if it is what each of `members` was left as. None if there are no others, or it fits.
+pub(super) async fn left_behind(
+    context: &Context,
+    group: &str,
+    members: &[Member],
+    at: Option<&str>,
+) -> Result<Option<ErrorBody>, ErrorBody> {
+    let all: Vec<Mirror> = context.client.get(&["mirrors"]).await?;
+    Ok(unfit(group, &all, members, at))
+}
+
+fn unfit(group: &str, all: &[Mirror], members: &[Member], at: Option<&str>) -> Option<ErrorBody> {
+    let follow: Vec<&Member> = members.iter().filter(|member| !member.is_broken_off()).collect();
+    let (_, site, pool) = group_of(&follow.first()?.mirror)?;
+    let taken = of_site(group, all, Some((site, pool)))?;
+    let left: Vec<&Mirror> =
+        taken.into_iter().filter(|m| members.iter().all(|member| member.mirror.name != m.name)).collect();
+    let began = left.iter().filter_map(|m| Some(m.overtaken.as_ref()?.since)).max()?;
+    let left_as =
+        |member: &&Member| Some((member.mirror.name.clone(), left_as(&member.mirror, began)?.to_owned()));
+    let back: Option<Vec<(String, String)>> = follow.iter().map(left_as).collect();
+    if at.is_some() && back.as_ref().is_some_and(|back| back.iter().all(|(_, name)| Some(&**name) == at)) {
+        return None;
+    }
+    let names = |all: Vec<&str>| all.join(", ");
+    let of_left = names(left.iter().map(|m| m.name.as_str()).collect());
+    let of_follow = names(follow.iter().map(|member| member.mirror.name.as_str()).collect());
+    let message = format!(
+        "{of_left} of group {group} {was} taken over by {site}, {does} not follow there, and {is} as hosts here left {it}: {of_follow} as of any \
+         moment of {site} would not fit. Nothing was changed",
+        was = if left.len() == 1 { "was" } else { "were" },
+        does = if left.len() == 1 { "does" } else { "do" },
+        is = if left.len() == 1 { "is" } else { "are" },
+        it = if left.len() == 1 { "it" } else { "them" },
+    );
+    let back = back.map_or_else(String::new, |back| {
+        let lines = back.iter().map(|(volume, name)| format!("farside mirror break {volume} --at {name}"));
+        format!("to have all as hosts here left them: {}. ", lines.collect::<Vec<_>>().join("; "))
+    });
+    Some(ErrorBody::new(ErrorCode::Refused, message).hint(format!(
+        "{back}To have all of it follow {site}: farside mirror resync --group {group}. One volume by itself, whatever becomes of the others: \
+         farside mirror break POOL/VOL"
+    )))
 }
 
 /// That the other site has taken over a part of the group alone: what follows it would not fit to the rest, which hosts here go on with.
