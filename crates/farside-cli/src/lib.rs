@@ -112,15 +112,26 @@ fn group_tip(error: &clap::Error, typed: impl Iterator<Item = String>) -> Option
     }
 }
 
+/// Nothing here is forced: a refusal says what it needs.
+fn force_tip(error: &clap::Error) -> Option<&'static str> {
+    let Some(ContextValue::String(argument)) = error.get(ContextKind::InvalidArg) else { return None };
+    let is_force = error.kind() == ErrorKind::UnknownArgument && (argument == "--force" || argument == "-f");
+    is_force.then_some("nothing is forced here: --plan says what a command would do, --yes answers its question, and a refusal says what to type")
+}
+
 /// What clap says of the arguments given. Help and version are no errors.
 fn usage_error(mut error: clap::Error) -> ExitCode {
     without_hidden(&mut error);
+    let force = force_tip(&error).map(ToOwned::to_owned);
+    if force.is_some() {
+        error.remove(ContextKind::SuggestedArg);
+    }
     let error = &error;
     let tip = match (error.kind(), error.get(ContextKind::InvalidSubcommand)) {
         (ErrorKind::InvalidSubcommand, Some(ContextValue::String(word))) => {
             words::tip(word).map(ToOwned::to_owned)
         }
-        _ => group_tip(error, std::env::args()),
+        _ => force.or_else(|| group_tip(error, std::env::args())),
     };
     let tip = tip.as_deref();
     if error.use_stderr() && std::env::args_os().any(|argument| argument == "--json") {
@@ -162,5 +173,13 @@ mod tests {
         assert_eq!(tip("farside mirror break p/"), None);
         assert_eq!(tip("farside mirror delete"), None);
         assert_eq!(tip("farside volume delete shop"), None);
+    }
+
+    #[test]
+    fn whoever_would_force_something_is_told_what_there_is() {
+        let tip = |line: &str| force_tip(&Arguments::try_parse_from(line.split(' ')).unwrap_err());
+        assert!(tip("farside mirror break p/v --force").unwrap().contains("--plan"));
+        assert!(tip("farside mirror list -f").is_some());
+        assert_eq!(tip("farside mirror break p/v --fore"), None);
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use farside_platform::BLOCK_BYTES;
-use farside_store::{DifferenceKind, Pool, SnapshotStatus, StoreError, Version};
+use farside_store::{Difference, DifferenceKind, InLine, Pool, SnapshotStatus, StoreError, Version};
 use farside_transfer::bases::rotates;
 use parking_lot::Mutex;
 use uuid::Uuid;
@@ -140,6 +140,12 @@ impl Counter {
         })
     }
 
+    /// Bytes of data that only `snapshot` holds on its line, which is what its deletion frees of it: what differs from the version before
+    /// it and from each that goes on from it.
+    pub(crate) fn only_in_line(&self, of: InLine) -> Result<Option<u64>, StoreError> {
+        self.sum(common(of.differences.into_iter().map(data_of).collect()))
+    }
+
     /// Bytes of data that lie past `size_bytes` in what hosts see, and in no snapshot of the main line that stays. What a mirror takes for
     /// its updates goes with the next one, here and at the replica, and what a timetable or retention keeps when it is its turn.
     pub(crate) fn only_beyond(&self, size_bytes: u64) -> Result<Option<u64>, StoreError> {
@@ -173,14 +179,7 @@ impl Counter {
 
     /// What `newer` holds and `older` does not.
     fn data(&self, older: Option<Version>, newer: Version) -> Result<Ranges, StoreError> {
-        let difference = self.pool.difference(&self.volume, older, newer)?;
-        Ok(Box::new(difference.filter_map(|range| match range {
-            Ok(range) if range.kind == DifferenceKind::Data => {
-                Some(Ok((range.block, range.block + range.count)))
-            }
-            Ok(_) => None,
-            Err(error) => Some(Err(error)),
-        })))
+        Ok(data_of(self.pool.difference(&self.volume, older, newer)?))
     }
 
     fn sum(&self, ranges: Ranges) -> Result<Option<u64>, StoreError> {
@@ -194,6 +193,14 @@ impl Counter {
         }
         Ok(Some(blocks * BLOCK_BYTES as u64))
     }
+}
+
+fn data_of(difference: Difference) -> Ranges {
+    Box::new(difference.filter_map(|range| match range {
+        Ok(range) if range.kind == DifferenceKind::Data => Some(Ok((range.block, range.block + range.count))),
+        Ok(_) => None,
+        Err(error) => Some(Err(error)),
+    }))
 }
 
 /// The versions that most likely hold the same data: the main line's before and after, and those taken just before and

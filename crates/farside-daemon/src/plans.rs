@@ -33,7 +33,7 @@ pub(crate) use self::resync::{
     ResyncFacts, after_role_change, has_crossed, resync, resync_waits, waits_for_session,
 };
 pub(crate) use self::retention::{rotate_otherwise, rotate_otherwise_then, rotates_so_already};
-pub(crate) use self::snapshots::{RollbackFacts, delete_snapshot, rollback};
+pub(crate) use self::snapshots::{Frees, RollbackFacts, delete_snapshot, rollback};
 pub(crate) use self::volumes::{busy, delete_volume, resize};
 
 #[cfg(test)]

@@ -413,12 +413,19 @@ impl SnapshotSchedules {
         hook.begin_freeze(&entry.names(), mark)?.end(turn.unwanted()).await
     }
 
-    /// Of one volume, or of all.
-    pub(crate) fn list(&self, volume: Option<Uuid>) -> Vec<Document> {
-        let entries = self.entries.lock();
+    /// Of one volume, or of all. Whether they rest is so as of now, and not as of their last tick.
+    pub(crate) async fn list(&self, volume: Option<Uuid>) -> Vec<Document> {
         let is_wanted = |entry: &&Entry| volume.is_none_or(|volume| entry.volumes().any(|of| of == volume));
-        let wanted = entries.values().filter(is_wanted);
-        wanted.map(|entry| entry.document(self.points(entry))).collect()
+        let wanted: Vec<Entry> = self.entries.lock().values().filter(is_wanted).cloned().collect();
+        let mut documents = Vec::with_capacity(wanted.len());
+        for entry in wanted {
+            let mut document = entry.document(self.points(&entry));
+            if entry.kept.rests || document.why.is_none() {
+                document.why = self.rests(&entry).await;
+            }
+            documents.push(document);
+        }
+        documents
     }
 
     /// Those of which the last snapshot went wrong: the volume by which it is known, and why.
@@ -540,6 +547,7 @@ impl SnapshotSchedules {
             schedule,
             retention,
             hook: wanted.hook.unwrap_or_else(|| before.as_ref().and_then(|kept| kept.hook.clone())),
+            set_at: Some(convert::time(self.clock.now())),
             last_at: before.as_ref().and_then(|kept| kept.last_at),
             last_snapshot: before.as_ref().and_then(|kept| kept.last_snapshot.clone()),
             why: None,

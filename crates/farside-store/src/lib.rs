@@ -107,4 +107,4 @@ pub use staged_content::StagedContent;
 pub use staging_below::StagingBelow;
 pub use status::{PoolStatus, QuarantinedRange};
 pub use versions::VOLUME_BYTES_MAX;
-pub use volumes::{NewSnapshot, ReplicaStatus, SnapshotStatus, VolumeStatus};
+pub use volumes::{InLine, NewSnapshot, ReplicaStatus, SnapshotStatus, VolumeStatus};

@@ -132,6 +132,7 @@ impl Pool {
         state.load.captured();
         state.capturing_overlay_bytes += std::mem::take(&mut state.overlay_bytes);
         state.counting_blocks += std::mem::take(&mut state.written_blocks);
+        state.left_for_point = None;
         state.versions.usage_mut().for_each(Usage::captured);
         state.changed_at_point = state.changed;
         let growth = state.catalog_growth;

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use farside_format::catalog::{CatalogChange, Change};
 use farside_format::journal::Record;
@@ -146,6 +147,9 @@ pub(crate) struct State {
     pub(crate) written_blocks: u64,
     /// Data blocks written before it, while no point that began since has come to its end: what they replaced counts as used.
     pub(crate) counting_blocks: u64,
+    /// Blocks that reaping left to versions whose changes, of which no point knows, may have replaced them: at most, and since when
+    /// the first of them wait. The next point frees them.
+    pub(crate) left_for_point: Option<(u64, Duration)>,
     /// Counts what may free space one day: operations accepted, and changes of the catalog.
     pub(crate) changed: u64,
     /// What it was at the last capture.
@@ -279,6 +283,8 @@ const FREE_SHARE_MIN: u64 = 4;
 const GAIN_SHARE_MIN: u64 = 2;
 /// Part of the pool that is written between two points at most, so that what is told of its use is near the truth.
 const WRITTEN_SHARE_MAX: u64 = 8;
+/// How long what a deleted version left waits for a point that comes anyway.
+const LEFT_FOR_POINT_MAX: Duration = Duration::from_secs(3);
 /// Part of the pool that is free where a write surely finds room.
 const FREE_SHARE_AT_ONCE: u64 = 16;
 /// Payload bytes after which records are written out without waiting for a flush.
@@ -547,6 +553,15 @@ impl Pool {
             || state.catalog_growth > CATALOG_GROWTH_MAX
             || state.load.point_is_due()
             || self.is_due_for_room(state)
+            || self.is_due_for_reaped(state)
+    }
+
+    /// Whether a point frees what deleted versions left to changes that none has written yet. Where nobody writes, no other comes.
+    fn is_due_for_reaped(&self, state: &State) -> bool {
+        state.left_for_point.is_some_and(|(blocks, since)| {
+            blocks > 4 * state.system_blocks + 64
+                && self.options.clock.monotonic().saturating_sub(since) >= LEFT_FOR_POINT_MAX
+        })
     }
 
     /// Whether a point can free a good part of what is left while that is little, or much was written. What a point itself replaces

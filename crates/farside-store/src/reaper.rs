@@ -115,6 +115,7 @@ impl Pool {
             let freed = alone.iter().filter(|(block, pointer)| pointer.birth > holder.at_block(*block));
             found.data.extend(freed.map(|(_, pointer)| *pointer));
         }
+        let has_changes = child.is_some_and(|c| c.delta.is_some() || c.capturing.is_some());
         let child = child.map(|c| c.id);
         if found.unattributed > 0 {
             let blocks = found.unattributed;
@@ -139,6 +140,13 @@ impl Pool {
             }
         }
         if finished {
+            // On the medium the child has yet what its changes replaced: that is the child's now, and ends with the next point.
+            if has_changes {
+                let unsettled = state.versions.usage_of(version.volume).unsettled();
+                let left = state.versions.owned_blocks(version.id).min(unsettled);
+                let (blocks, since) = state.left_for_point.unwrap_or((0, self.options.clock.monotonic()));
+                state.left_for_point = Some((blocks.saturating_add(left), since));
+            }
             state.versions.remove_reaped(version.id, child)?;
             tracing::debug!(pool = %self.id, version = version.id, "reaped");
         } else {

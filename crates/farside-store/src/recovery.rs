@@ -300,6 +300,7 @@ impl Pool {
             owed_pairs,
             spare_pairs_kept: crate::space::spare_pairs_kept(superblock.pool_blocks),
             written_blocks: 0,
+            left_for_point: None,
             counting_blocks: replayed.written_blocks,
             changed: 0,
             changed_at_point: 0,

@@ -354,6 +354,42 @@ impl Versions {
         self.versions.values().filter(move |v| v.parent == id)
     }
 
+    /// The versions that go on from one, and stay when all that can go is gone: a deleted one stays while several go on from it.
+    pub(crate) fn heirs_of(&self, id: u64) -> Vec<u64> {
+        let mut heirs = Vec::new();
+        for child in self.children_of(id) {
+            let below = if child.deleted { self.heirs_of(child.id) } else { Vec::new() };
+            match !child.deleted || child.is_in_use() || below.len() > 1 {
+                true => heirs.push(child.id),
+                false => heirs.extend(below),
+            }
+        }
+        heirs
+    }
+
+    /// Whether a version is `ancestor`, or descends from it.
+    pub(crate) fn descends_from(&self, version: &VersionState, ancestor: u64) -> bool {
+        let mut next = Some(version);
+        while let Some(found) = next {
+            if found.id == ancestor {
+                return true;
+            }
+            next = self.versions.get(&found.parent);
+        }
+        false
+    }
+
+    /// The nearest version that one descends from and that stays.
+    pub(crate) fn staying_ancestor(&self, version: &VersionState) -> Option<&VersionState> {
+        let mut ancestor = self.versions.get(&version.parent);
+        while let Some(going) =
+            ancestor.filter(|a| a.deleted && !a.is_in_use() && self.heirs_of(a.id).len() < 2)
+        {
+            ancestor = self.versions.get(&going.parent);
+        }
+        ancestor
+    }
+
     fn take_id(&mut self, id: u64) -> Result<u64> {
         if id < self.next_id || id > self.next_id + 1_000_000 {
             return Err(inconsistent(format!("id {id} was given out before (next is {})", self.next_id)));

@@ -4,9 +4,12 @@ mod sparse;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
-use farside_platform::SimulatedDisk;
-use farside_store::{ChangedBlocks, NewSnapshot, Pool, ReplicaStatus, StoreError, VersionHandle};
+use farside_platform::{ManualClock, SeededRandomness, SimulatedDisk, Timestamp};
+use farside_store::{
+    ChangedBlocks, NewSnapshot, Pool, PoolOptions, ReplicaStatus, StoreError, VersionHandle,
+};
 use sparse::{BLOCK, content, new_snapshot, options, staged_for};
 use uuid::Uuid;
 
@@ -330,4 +333,74 @@ fn a_reader_keeps_what_it_reads_and_is_in_nobodys_way() {
     // All of it has come back, but for what the pool writes about itself.
     assert!(pool.status().free_bytes + 64 * BLOCK > empty, "{:?}", pool.status());
     assert!(is_clean(&disk));
+}
+
+/// A replica's line from which a side branch goes off: what both began as, two points of the branch that hold the same, and what is
+/// published instead.
+fn forked(pool: &Arc<Pool>, blocks: u64) -> (Uuid, [Uuid; 2], Uuid) {
+    let size = pool.volume("v").expect("there").size_bytes;
+    pool.set_replica("v", record(false)).expect("recorded");
+    let publish = |base: Option<Uuid>, number: u32, stamp: Option<u64>| {
+        let staged = pool.stage("v", base, size, staged_for(number)).expect("staged");
+        for block in 0..blocks {
+            if let Some(stamp) = stamp {
+                staged.write(block * BLOCK, &content(stamp + block)).expect("a staged write");
+            }
+        }
+        staged.commit(&new_snapshot(&format!("c{number}"), number)).expect("committed").uuid
+    };
+    let origin = publish(None, 1, Some(1000));
+    pool.consistency_point().expect("a point");
+    let first = publish(Some(origin), 2, Some(2000));
+    let second = publish(Some(first), 3, None);
+    (origin, [first, second], publish(Some(origin), 4, Some(3000)))
+}
+
+#[test]
+fn what_a_branch_was_kept_for_comes_free_without_another_write() {
+    let clock = Arc::new(ManualClock::new(Timestamp(1_800_000_000_000_000_000)));
+    let with_thread = PoolOptions {
+        background: true,
+        overlay_bytes: 16 << 20,
+        ..PoolOptions::new(clock.clone(), Arc::new(SeededRandomness::new(5)))
+    };
+    let disk = SimulatedDisk::new("branches", 48 << 20).without_history();
+    let pool = Pool::create(Arc::new(disk.clone()), with_thread).expect("a pool");
+    pool.create_volume("v", 1024 * BLOCK).expect("a volume");
+    let blocks = 512;
+    let (origin, side, _) = forked(&pool, blocks);
+    for snapshot in [origin, side[0], side[1]] {
+        pool.delete_snapshot("v", snapshot).expect("deleted");
+    }
+    let until = Instant::now() + Duration::from_secs(30);
+    while pool.volume("v").expect("there").occupied_bytes != blocks * BLOCK {
+        assert!(Instant::now() < until, "{:?}", pool.volume("v"));
+        clock.advance(Duration::from_secs(1));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    pool.close().expect("closed");
+    drop(pool);
+    assert!(is_clean(&disk));
+}
+
+#[test]
+fn what_deleting_a_point_frees_is_told_by_those_before_and_after_it_on_its_line() {
+    let (_, pool) = pool_with("v", 64);
+    let (origin, side, main) = forked(&pool, 16);
+    let alone = |uuid| {
+        let found = pool.snapshot_in_line("v", uuid).expect("there");
+        let least = found.differences.into_iter().map(|d| d.map(|r| r.expect("read").count).sum::<u64>());
+        (least.min().expect("one at least"), found.heirs, found.branches)
+    };
+    // The main line and the branch go on from it.
+    assert_eq!(alone(origin), (16, 2, vec!["c2".to_owned()]));
+    assert_eq!(alone(side[0]), (0, 1, vec![]));
+    assert_eq!(alone(side[1]), (0, 0, vec![]), "the point before it holds the same");
+    assert_eq!(alone(main), (0, 1, vec![]), "what is shown is the same");
+    // Deleted, the origin stays on the medium, and the branch is told from it.
+    pool.delete_snapshot("v", origin).expect("deleted");
+    pool.delete_snapshot("v", side[0]).expect("deleted");
+    assert_eq!(alone(side[1]), (16, 0, vec![]), "before what was deleted is gone");
+    pool.reap_all().expect("reaped");
+    assert_eq!(alone(side[1]), (16, 0, vec![]));
 }

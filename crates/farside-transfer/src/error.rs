@@ -47,7 +47,7 @@ pub enum TransferError {
     #[error(
         "{snapshot} brings {}, and {}. Nothing of it was transferred and the replica is unchanged. It is tried again when \
          there is room, and now and then in case it has become less. To make room: {}, or, where there \
-         are older points, delete those that alone hold something (UNIQUE in farside snapshot list)",
+         are older points or side branches, delete those that nobody needs (farside snapshot delete --plan says what each gives back)",
         mebibytes(*needed_bytes), why_no_room(pool, *room_bytes, *reserve_bytes, *quota_bytes, below.as_ref()),
         what_makes_room(pool, *quota_bytes, below.as_ref())
     )]

@@ -1,5 +1,7 @@
 //! `farside peer`.
 
+use std::time::{Duration, Instant};
+
 use farside_api::{
     AccessRole, CreateInvitation, ErrorBody, ErrorCode, Invitation, JoinPeer, OpenInvitation, PathState,
     PathsMode, Peer, PeerPath, PeerRights, PeerState, PeerStatus, Plan, RekeyPeer, SetPeer, SiteStatus,
@@ -272,6 +274,27 @@ fn code_for_address() -> ErrorBody {
 
 /// The peer that is paired under this name or at this address.
 async fn paired(context: &Context, address: &str, name: Option<&str>) -> Result<Option<Peer>, ErrorBody> {
+    let until = Instant::now() + TOLD_WITHIN;
+    let mut is_in_doubt = false;
+    loop {
+        let found = known(context, address, name).await?;
+        let state = found.as_ref().map(|peer| peer.state);
+        is_in_doubt |= state == Some(PeerState::NotAnswering);
+        // A site that has been away for long is as it was.
+        if !is_in_doubt || matches!(state, None | Some(PeerState::Connected)) || Instant::now() >= until {
+            return Ok(found);
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// So long a session is kept whose connections have ended, and what lies at its address is asked after that: until then nobody knows whether
+/// that still is the site that was paired.
+const TOLD_WITHIN: Duration = Duration::from_secs(15);
+const LOOK_EVERY: Duration = Duration::from_millis(300);
+
+/// The same, as far as it is known now.
+async fn known(context: &Context, address: &str, name: Option<&str>) -> Result<Option<Peer>, ErrorBody> {
     let peers: Vec<Peer> = context.client.get(&["peers"]).await?;
     let is_called = |peer: &&Peer| name.is_some_and(|name| peer.name == name);
     let lies_there = |peer: &&Peer| peer.address.as_deref() == Some(address);

@@ -282,7 +282,8 @@ pub(super) async fn delete_snapshot(
         let refused = info.filter(|info| !info.pinned_by.is_empty() && !is_of_timetable).map(|_| {
             format!("{name}@{label} is kept for a mirror; farside mirror destinations {name} says for whom")
         });
-        let plan = plans::delete_snapshot(name, label, found.created_at, true, None, None, &[]);
+        let plan =
+            plans::delete_snapshot(name, label, found.created_at, true, None, plans::Frees::default(), &[]);
         return Ok(Outcome::Plan(Plan { refused, ..plan }));
     }
     let (engine, of) = (site.pools.engine(), name.clone());

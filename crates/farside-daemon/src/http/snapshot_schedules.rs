@@ -26,8 +26,7 @@ pub(super) fn routes() -> Routes {
 /// Timetables of snapshots.
 #[utoipa::path(get, path = "/snapshot-schedules", responses((status = 200, body = Vec<SnapshotSchedule>)))]
 async fn list(State(site): Shared) -> Answer<Vec<SnapshotSchedule>> {
-    let timetables = Arc::clone(&site.snapshot_schedules);
-    Ok(Json(site.blocking.run(move || Ok::<_, ErrorBody>(timetables.list(None))).await?))
+    Ok(Json(site.snapshot_schedules.list(None).await))
 }
 
 type Named = Path<(String, String)>;
@@ -41,8 +40,7 @@ type Named = Path<(String, String)>;
 async fn show(State(site): Shared, Path((pool, volume)): Named) -> Answer<SnapshotSchedule> {
     let name = name_of(pool, volume)?;
     let uuid = volume_id(&site, &name).await?;
-    let timetables = Arc::clone(&site.snapshot_schedules);
-    let found = site.blocking.run(move || Ok::<_, ErrorBody>(timetables.list(Some(uuid)))).await?;
+    let found = site.snapshot_schedules.list(Some(uuid)).await;
     found.into_iter().next().map(Json).ok_or_else(|| none(&name).into())
 }
 

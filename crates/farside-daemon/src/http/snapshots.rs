@@ -36,7 +36,7 @@ use super::volumes::{clones_of, count, name_of, parse};
 use crate::convert;
 use crate::failure::Failure;
 use crate::figures::{Counter, LISTING_MAX, Remembered};
-use crate::plans::{self, RollbackFacts};
+use crate::plans::{self, Frees, RollbackFacts};
 use crate::site::Site;
 
 /// Snapshots of one request: one record of the pool freezes them all.
@@ -544,7 +544,13 @@ async fn delete(
         let (volume, status) = (&found.volume, &found.status);
         let created_at = convert::time(status.created_at);
         let clones = clones_of(&site, volume, Some(uuid))?;
-        let frees = found.pool.snapshot_owned_bytes(&volume.volume, uuid).ok();
+        let in_line = found.pool.snapshot_in_line(&volume.volume, uuid).map_err(Failure::into_error_body)?;
+        let (heirs, branches) = (in_line.heirs, in_line.branches.clone());
+        let bytes_freed = match status.on_main_line || heirs > 1 {
+            true => found.pool.snapshot_owned_bytes(&volume.volume, uuid).ok(),
+            false => count(&site, volume, move |counter| counter.only_in_line(in_line)).await?,
+        };
+        let frees = Frees { bytes: bytes_freed, heirs, branches: &branches };
         let plan = plans::delete_snapshot(
             volume,
             &status.name,

@@ -132,7 +132,7 @@ pub(crate) fn delete_mirror(facts: &DeleteFacts<'_>) -> Plan {
             format!("only the way back that is kept here is forgotten; hosts may write to {volume}, as before")
         }
         FenceAfter::None if broken_off => {
-            format!("{volume} stays as it is; hosts may write to it, and it is part of no mirror any more")
+            format!("{volume} stays as it is, and hosts may write to it; what was kept here of its mirror from {source} is over")
         }
         FenceAfter::None => format!("{volume} stays, as a volume that hosts may write to"),
     });

@@ -87,27 +87,53 @@ pub(crate) fn rollback(facts: &RollbackFacts<'_>) -> Plan {
     plan
 }
 
-/// `snapshot delete`. `frees_bytes` is what comes back in the pool, at most.
+/// What deleting a snapshot gives back to its pool.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Frees<'a> {
+    /// On the main line at most, on a side branch about; None: unknown.
+    pub(crate) bytes: Option<u64>,
+    /// How many versions go on from it. While there are several it stays on the medium, and nothing comes back.
+    pub(crate) heirs: usize,
+    /// The side branches that begin at it, if several do, each by its oldest snapshot.
+    pub(crate) branches: &'a [String],
+}
+
+/// `snapshot delete`.
 pub(crate) fn delete_snapshot(
     volume: &VolumeName,
     snapshot: &str,
     created_at: Timestamp,
     on_main_line: bool,
     only_here_bytes: Option<u64>,
-    frees_bytes: Option<u64>,
+    frees: Frees<'_>,
     clones: &[String],
 ) -> Plan {
     let mut plan = plan(format!("delete snapshot {volume}@{snapshot}"));
     plan.would
         .push(format!("{volume}@{snapshot} is deleted; the volume and its other snapshots stay as they are"));
     leave_clones(&mut plan, clones);
-    if let Some(bytes) = frees_bytes.filter(|_| clones.is_empty()) {
-        plan.would.push(match on_main_line {
-            true => format!(
+    if let Some(bytes) = frees.bytes.filter(|_| clones.is_empty()) {
+        plan.would.push(match (on_main_line, frees.heirs) {
+            (_, 2..) => {
+                let why = match frees.branches {
+                    [] => String::from("several versions go on from it, one of which a transfer may be bringing"),
+                    branches => format!("a side branch that begins at it is there ({})", branches.join(", ")),
+                };
+                format!(
+                    "nothing comes back in the pool while {why}; after that at most {bytes} bytes do, as far as nothing else uses them"
+                )
+            }
+            (true, _) => format!(
                 "at most {bytes} bytes come back in the pool; what a newer version, or deduplication, still uses stays in use"
             ),
+            (false, 1) if bytes == 0 => String::from(
+                "nothing comes back in the pool: what goes on from it on its side branch, or what it began as, holds the same",
+            ),
+            (false, 1) => {
+                format!("about {bytes} bytes come back in the pool; what deduplication shares stays in use")
+            }
             // With it goes what it alone shows of the points below, and what lies there that nothing shows any more.
-            false => format!(
+            (false, _) => format!(
                 "about {} bytes come back in the pool, or more where nothing else shows what lies below it; what deduplication shares stays \
                  in use",
                 bytes.max(only_here_bytes.unwrap_or_default())

@@ -123,7 +123,7 @@ fn what_deletes_says_that_clones_stay() {
             at("2026-11-16T03:00:00Z"),
             true,
             Some(8192),
-            Some(12288),
+            main_line(12288),
             &clones,
         ),
         delete_volume(&volume(), 2, Some(8192), &clones, &[], &[]),
@@ -179,10 +179,33 @@ fn a_pool_whose_file_is_gone_is_not_said_to_leave_one() {
     assert_eq!(gone.lost.len(), 1);
 }
 
+fn main_line(bytes: u64) -> Frees<'static> {
+    Frees { bytes: Some(bytes), heirs: 1, branches: &[] }
+}
+
+#[test]
+fn a_snapshot_that_more_goes_on_from_gives_nothing_back() {
+    let would = |on_main_line, frees| {
+        let created_at = at("2026-11-16T03:00:00Z");
+        delete_snapshot(&volume(), "monday", created_at, on_main_line, Some(8192), frees, &[]).would[1]
+            .clone()
+    };
+    let branches = ["base-1".to_owned()];
+    let forked = would(true, Frees { heirs: 2, branches: &branches, ..main_line(8192) });
+    assert!(
+        forked.starts_with(
+            "nothing comes back in the pool while a side branch that begins at it is there (base-1)"
+        ),
+        "{forked}"
+    );
+    assert!(would(false, main_line(0)).starts_with("nothing comes back in the pool: "));
+    assert!(would(false, main_line(4096)).starts_with("about 4096 bytes come back in the pool;"));
+}
+
 #[test]
 fn what_deletes_says_how_much() {
     golden(
-        &delete_snapshot(&volume(), "monday", at("2026-11-16T03:00:00Z"), true, Some(8192), Some(12288), &[]),
+        &delete_snapshot(&volume(), "monday", at("2026-11-16T03:00:00Z"), true, Some(8192), main_line(12288), &[]),
         "delete snapshot p/db@monday
          would: p/db@monday is deleted; the volume and its other snapshots stay as they are
          would: at most 12288 bytes come back in the pool; what a newer version, or deduplication, still uses stays in use
@@ -191,7 +214,8 @@ fn what_deletes_says_how_much() {
     );
     // What a side branch alone still shows of the past goes with what was written on it.
     let aside = |only_here| {
-        delete_snapshot(&volume(), "rescue", at("2026-11-16T03:00:00Z"), false, only_here, Some(4096), &[])
+        let last = Frees { heirs: 0, ..main_line(4096) };
+        delete_snapshot(&volume(), "rescue", at("2026-11-16T03:00:00Z"), false, only_here, last, &[])
     };
     assert!(aside(Some(16384)).would[1].contains("about 16384 bytes come back"), "{:?}", aside(Some(16384)));
     assert!(aside(None).would[1].contains("about 4096 bytes come back"));

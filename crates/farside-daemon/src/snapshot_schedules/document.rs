@@ -20,6 +20,9 @@ pub(super) struct Kept {
     pub(super) schedule: String,
     pub(super) retention: String,
     pub(super) hook: Option<String>,
+    /// Since when it is as it is: a first tick that the daemon slept through counts from then.
+    #[serde(default)]
+    pub(super) set_at: Option<Timestamp>,
     pub(super) last_at: Option<Timestamp>,
     pub(super) last_snapshot: Option<String>,
     pub(super) why: Option<String>,
@@ -68,7 +71,8 @@ impl Entry {
         now: ClockReading,
     ) -> Result<Entry, farside_mirror::MirrorError> {
         let (schedule, retention): (Schedule, Retention) = (kept.schedule.parse()?, kept.retention.parse()?);
-        let missed = kept.last_at.map(convert::timestamp).is_some_and(|last| match &schedule {
+        let since = kept.last_at.or(kept.set_at);
+        let missed = since.map(convert::timestamp).is_some_and(|last| match &schedule {
             Schedule::Every(every) => last.plus(*every) <= now.wall,
             Schedule::Cron(timetable) => timetable.next_after(last).is_some_and(|next| next <= now.wall),
             Schedule::OnRequest | Schedule::Objective(_) => false,
@@ -151,6 +155,7 @@ mod tests {
             schedule: schedule.into(),
             retention: "hourly=24".into(),
             hook: None,
+            set_at: None,
             last_at: last_at.map(|at| at.parse().unwrap()),
             last_snapshot: None,
             why: None,

@@ -198,7 +198,8 @@ pub(super) fn judged(
             // The other site has ended its mirror: whoever meant that says so here, too.
             if row.state == MirrorState::BrokenOff && row.source_heard == Some(SourceHeard::Released) {
                 let message = format!(
-                    "{name} has no replica any more: {} has ended the mirror. If that is as it should be: farside mirror delete {name}",
+                    "{name} has no replica any more: the mirror that {} had of it is over (ended there, or by farside mirror release here). If \
+                     that is as it should be: farside mirror delete {name}",
                     row.source.split_once(':').map_or("the other site", |(site, _)| site)
                 );
                 wrong.push(Problem::new(&name, message));
@@ -574,7 +575,10 @@ mod tests {
         assert!(check(&[broken.clone(), source("broken-off")]).unwrap_err().contains("follows nothing"));
         let ended = mirror("q/b", json!({ "state": "broken-off", "source_heard": "released" }));
         let said = check(std::slice::from_ref(&ended)).unwrap_err();
-        assert!(said.starts_with("q/b has no replica any more: north has ended the mirror"), "{said}");
+        assert!(
+            said.starts_with("q/b has no replica any more: the mirror that north had of it is over"),
+            "{said}"
+        );
         assert!(said.ends_with("farside mirror delete q/b"), "{said}");
         // Another follows it.
         let third = json!({ "role": "source", "destination": "west:shelf/v", "lag_seconds": 1.0 });

@@ -26,7 +26,11 @@ pub(super) async fn look<'a>(
     let mut turned = Vec::new();
     for member in originals {
         let since = match member.newest_by(at) {
-            Some(snapshot) => since(context, member, snapshot).await?,
+            Some(snapshot) => match since(context, member, snapshot).await? {
+                // What differs from an older one may have been written before.
+                Since::Written(_) if member.created_at(snapshot) != Some(at) => Since::Unknown,
+                since => since,
+            },
             None => Since::Unknown,
         };
         let site = member.mirror.source.split_once(':').map_or("the other site", |(site, _)| site);
