@@ -15,7 +15,7 @@ use crate::quantities::parse_duration;
 pub enum Role {
     /// Sees everything that is no secret, and changes nothing
     Viewer,
-    /// Runs mirrors, volumes and snapshots; deletes no data, and lets nobody in
+    /// Runs mirrors, volumes and snapshots; deletes no data, but for points that a resync it asks for lets go by their retention; lets nobody in
     Operator,
     /// May do everything
     Administrator,

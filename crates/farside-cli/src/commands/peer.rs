@@ -274,15 +274,18 @@ fn code_for_address() -> ErrorBody {
 
 /// The peer that is paired under this name or at this address.
 async fn paired(context: &Context, address: &str, name: Option<&str>) -> Result<Option<Peer>, ErrorBody> {
-    let until = Instant::now() + TOLD_WITHIN;
-    let mut is_in_doubt = false;
+    let begun = Instant::now();
+    let mut patience = DIALLED_WITHIN;
     loop {
         let found = known(context, address, name).await?;
-        let state = found.as_ref().map(|peer| peer.state);
-        is_in_doubt |= state == Some(PeerState::NotAnswering);
-        // A site that has been away for long is as it was.
-        if !is_in_doubt || matches!(state, None | Some(PeerState::Connected)) || Instant::now() >= until {
-            return Ok(found);
+        match found.as_ref().map(|peer| peer.state) {
+            None | Some(PeerState::Connected) => return Ok(found),
+            Some(PeerState::NotAnswering) => patience = TOLD_WITHIN,
+            Some(PeerState::Disconnected) => {}
+        }
+        if begun.elapsed() >= patience {
+            // Without a session nobody knows what is there: whoever joins is told.
+            return Ok(None);
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }
@@ -291,6 +294,8 @@ async fn paired(context: &Context, address: &str, name: Option<&str>) -> Result<
 /// So long a session is kept whose connections have ended, and what lies at its address is asked after that: until then nobody knows whether
 /// that still is the site that was paired.
 const TOLD_WITHIN: Duration = Duration::from_secs(15);
+/// Within so long a site that is there is dialled again.
+const DIALLED_WITHIN: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(300);
 
 /// The same, as far as it is known now.

@@ -712,7 +712,10 @@ fn of_went_back(name: &str, mirror: &DrivenSeen, found: &mut Found) {
             let go_on = match &mirror.group {
                 None => format!("farside mirror break {name} --at that name"),
                 Some(group) => {
-                    format!("farside mirror break --group {group} --at that name takes over all of its group")
+                    format!(
+                        "farside mirror break --group {group} --at that name takes over all of its group; if it says that not all have that moment, --at the \
+                     newest point from before that all have, by farside snapshot list"
+                    )
                 }
             };
             let update = match &mirror.group {

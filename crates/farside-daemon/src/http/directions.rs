@@ -15,7 +15,6 @@ use farside_mirror::{
 use farside_peer::{PeerId, PeerStatus};
 use farside_store::Version;
 use farside_transfer::Phase;
-use farside_transfer::TransferError;
 use farside_transfer::bases::rotates;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -107,6 +106,8 @@ async fn break_off(
         let answering = answering.filter(|_| !matches!(status.stopped, Some(Stopped::NoOriginal(_))));
         let two_histories = site.mirrors.of_two_histories(&name);
         let answering = answering.filter(|_| two_histories.is_none());
+        // Beside one that is broken off a swap of the group is refused.
+        let answering = answering.filter(|_| !others_broken_off(&site, &status.relationship));
         let answering = answering.map(|peer| peer.record.name.clone());
         let peer = peer.filter(|peer| !is_heard(peer));
         let heard = peer.as_ref().zip(before.lag_seconds).and_then(|(peer, lag_seconds)| {
@@ -214,13 +215,24 @@ fn also_given_up(volume: &VolumeName, error: ErrorBody) -> ErrorBody {
 
 /// Whether another volume of its group is a replica still.
 fn others_follow(site: &Site, of: &Relationship) -> bool {
+    others(site, of, |status| status.state != farside_mirror::State::BrokenOff)
+}
+
+/// Whether a person has broken another volume of its group off.
+fn others_broken_off(site: &Site, of: &Relationship) -> bool {
+    let is_followed =
+        |status: &MirrorStatus| status.source_heard == Some(farside_mirror::SourceHeard::Follows);
+    others(site, of, |status| status.state == farside_mirror::State::BrokenOff && !is_followed(status))
+}
+
+fn others(site: &Site, of: &Relationship, is_so: impl Fn(&MirrorStatus) -> bool) -> bool {
     site.mirrors.statuses().iter().any(|status| {
         let other = &status.relationship;
         of.group.is_some()
             && (&other.group, other.peer, &other.destination.pool)
                 == (&of.group, of.peer, &of.destination.pool)
             && other.id != of.id
-            && status.state != farside_mirror::State::BrokenOff
+            && is_so(status)
     })
 }
 
@@ -409,7 +421,7 @@ async fn resync(
         }
         let ended = asked.ended().await;
         if let Err(error) = &ended
-            && error.to_string() == TransferError::Aborted.to_string()
+            && error.to_string().starts_with("aborted; ")
             && is_broken_off_then(&mirror).await
         {
             let message = format!("{to} was broken off meanwhile, and hosts may write to it");

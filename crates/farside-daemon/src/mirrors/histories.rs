@@ -69,7 +69,9 @@ impl Mirrors {
                 known.entry((of.peer, group)).or_default().insert(of.source);
             }
         }
-        for of in self.statuses().into_iter().map(|status| status.relationship) {
+        // The way back of an original is in the group as well, and its volume follows nobody.
+        let follows = self.statuses().into_iter().filter(|status| status.state != State::BrokenOff);
+        for of in follows.map(|status| status.relationship) {
             if let Some(group) = of.group {
                 known.entry((of.peer, group)).or_default().insert(of.destination);
             }
@@ -90,7 +92,11 @@ impl Mirrors {
         let is_elsewhere = |r: &Relationship| {
             r.group.as_deref() == Some(group) && (r.peer != peer || r.destination.pool != destination.pool)
         };
-        let of = self.statuses().into_iter().map(|status| status.relationship);
+        // What was broken off from a site that is not paired any more is in no group that anybody could use.
+        let is_over =
+            |status: &MirrorStatus| status.state == State::BrokenOff && self.peer_of(status).is_none();
+        let of =
+            self.statuses().into_iter().filter(|status| !is_over(status)).map(|status| status.relationship);
         match of.into_iter().find(is_elsewhere) {
             None => Ok(()),
             Some(other) => Err(ErrorBody::new(

@@ -98,6 +98,8 @@ async fn an_older_point_that_hosts_were_shown_outlives_the_retention() {
     let engine = pair.b.disk.engine.engine();
     go_back(&*engine, &pair.replica, older.uuid, GoingBack::OfPerson, None).unwrap();
     mirror.moved().await.unwrap();
+    pair.clock.pass(60);
+    pair.clock_b.pass(60);
     let plan = pair.b.destination.plan_resync(&pair.replica, None, PATIENCE).await.unwrap();
     assert!(plan.held_by.is_none() && plan.set_aside != ChangedBytes::default(), "{plan:?}");
     let report = mirror.resync(PATIENCE).await.unwrap().ended().await.unwrap();

@@ -267,6 +267,7 @@ impl Driver {
                 } else if is_abort && self.shows_own && found.current == self.current {
                     outcome.report.reason = Some("aborted; the resync is pending still".into());
                 }
+                self.shows_own &= found.current == self.current;
                 self.current = found.current;
                 self.forgotten_fence = found.forgotten_fence;
                 self.left_as = found.left_as;
@@ -311,10 +312,11 @@ impl Driver {
         if report.result == TransferResult::Ok || has_base { Event::Done } else { Event::Failed }
     }
 
-    /// An update brings several snapshots one after the other, and may stand for long before the last: what is shown by now is said now.
-    /// Before a resync is over its volume counts as what it was.
+    /// An update or a resync brings several snapshots one after the other, and may stand for long before the last: what is shown by now is
+    /// said now.
     pub(super) async fn look_at_shown(&mut self) {
-        if !matches!(self.state.work, Work::Running { kind: TransferKind::Update, .. }) {
+        if !matches!(self.state.work, Work::Running { kind: TransferKind::Update | TransferKind::Resync, .. })
+        {
             return;
         }
         let (engine, relationship) = (self.parts.engine.clone(), self.relationship.clone());
@@ -323,6 +325,8 @@ impl Driver {
         if let Ok(Ok(Inspected::Found(found))) = asked.await
             && !found.broken_off
         {
+            // One of several snapshots of a resync has come: that is shown, and not what hosts here made.
+            self.shows_own &= found.current == self.current;
             self.current = found.current;
         }
     }

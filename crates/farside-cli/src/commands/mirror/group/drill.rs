@@ -122,7 +122,7 @@ fn of_split(group: &str, members: &[Member]) -> String {
     }
     format!(
         "group {group} is split: {} broken off, and {} still. The clones are of one moment all the same, and not of what hosts have written \
-         to {} since. farside mirror break --group {group} takes over the rest; farside mirror resync --group {group} takes the break back\n",
+         to {} since. farside mirror break --group {group} takes over the rest, or says how if hosts have written to it since; farside mirror resync --group {group} takes the break back\n",
         are(&broken_off, "is", "are"),
         are(&follow, "follows", "follow"),
         if broken_off.len() == 1 { "it" } else { "them" },
