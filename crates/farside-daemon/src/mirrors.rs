@@ -532,6 +532,15 @@ impl Mirrors {
         Ok((!all.is_empty()).then(|| all.join(". Besides: ")))
     }
 
+    /// Whether the other site has ended the mirror by which it followed this volume.
+    fn is_over_there(&self, volume: &VolumeName) -> bool {
+        self.mirror(volume).is_ok_and(|mirror| {
+            let status = mirror.status();
+            status.state == farside_mirror::State::BrokenOff
+                && status.source_heard == Some(farside_mirror::SourceHeard::Released)
+        })
+    }
+
     /// Whether a mirror was broken off before a copy had arrived whole.
     fn holds_nothing(&self, volume: &VolumeName) -> bool {
         self.mirror(volume).is_ok_and(|mirror| {
@@ -555,6 +564,11 @@ impl Mirrors {
                 format!(
                     "{volume} is the original of {from}, and the way back is kept here: farside mirror delete {volume} ends that \
                      (the volume stays, and {from} follows it as before)"
+                )
+            } else if self.is_over_there(volume) {
+                format!(
+                    "{volume} was mirrored by {from}, and that mirror is over; only the way back is kept here: farside mirror delete {volume} \
+                     ends that (the volume stays)"
                 )
             } else if self.holds_nothing(volume) {
                 format!(

@@ -38,6 +38,7 @@ mod error;
 mod fingerprint_index;
 mod grow;
 mod handle;
+mod in_line;
 mod io;
 mod journal_load;
 mod known_data;
@@ -92,6 +93,7 @@ pub use handle::{
     ChangedBlocks, Comparison, Difference, FINGERPRINTS_MAX, JOINED_BYTES_MAX, SnapshotReader, Version,
     VersionHandle,
 };
+pub use in_line::InLine;
 pub use journal_load::{STEPS_MAX as JOURNAL_STEPS_MAX, UNPROVEN_RECORDS as UNPROVEN_RECORDS_MAX};
 pub use known_data::KnownDataStatus;
 pub use limits::{Autogrow, VolumeFill, VolumeLimits};
@@ -107,4 +109,4 @@ pub use staged_content::StagedContent;
 pub use staging_below::StagingBelow;
 pub use status::{PoolStatus, QuarantinedRange};
 pub use versions::VOLUME_BYTES_MAX;
-pub use volumes::{InLine, NewSnapshot, ReplicaStatus, SnapshotStatus, VolumeStatus};
+pub use volumes::{NewSnapshot, ReplicaStatus, SnapshotStatus, VolumeStatus};

@@ -1,7 +1,5 @@
 //! Volumes and snapshots: making, listing, changing, deleting. Each is one journal record under group commit.
 
-use std::sync::Arc;
-
 use farside_format::catalog::{
     Change, CreateVolume, DeleteVersion, DeleteVolume, DescribeSnapshot, Freeze, FrozenHead, RenameVolume,
     Replica, ResizeHead, SetReplica, Snapshot, VersionKind, Volume,
@@ -11,7 +9,6 @@ use farside_platform::{BLOCK_BYTES, Timestamp};
 use uuid::Uuid;
 
 use crate::error::{Result, StoreError};
-use crate::handle::Difference;
 use crate::limits::VolumeLimits;
 use crate::origin::Origin;
 use crate::pool::{Pool, State, admit_change};
@@ -515,32 +512,6 @@ impl Pool {
         Ok(state.versions.owned_blocks(version) * BLOCK_BYTES as u64)
     }
 
-    /// What a snapshot holds against each version of its line next to it: what differs from all of them comes back when it is deleted,
-    /// but for what deduplication shares.
-    pub fn snapshot_in_line(self: &Arc<Self>, volume: &str, uuid: Uuid) -> Result<InLine> {
-        let mut state = self.locked();
-        let version = find_snapshot_by_uuid(&state, volume, uuid)?.clone();
-        let heirs = state.versions.heirs_of(version.id);
-        let mut branches = Vec::new();
-        if heirs.len() > 1 {
-            let line = state.versions.main_line(version.volume);
-            let beside = |v: &&VersionState| v.volume == version.volume && !line.contains(&v.id);
-            let own: Vec<_> = state.versions.snapshots_of(version.volume).filter(beside).collect();
-            for heir in &heirs {
-                // Its oldest snapshot names it.
-                let of_it = |v: &&&VersionState| state.versions.descends_from(v, *heir);
-                let named = own.iter().find(of_it).and_then(|v| v.snapshot.as_ref());
-                branches.extend(named.map(|snapshot| snapshot.name.clone()));
-            }
-        }
-        let ancestor = state.versions.staying_ancestor(&version).map(|a| a.id);
-        let mut differences = Vec::with_capacity(heirs.len() + 1);
-        for other in heirs.iter().map(|heir| Some(*heir)).chain([ancestor]) {
-            differences.push(Difference::begin(self, &mut state, other, version.id)?);
-        }
-        Ok(InLine { differences, heirs: heirs.len(), branches })
-    }
-
     /// The content root of a snapshot; from metadata only.
     pub fn content_root(&self, volume: &str, uuid: Uuid) -> Result<ContentRoot> {
         let version = {
@@ -572,16 +543,6 @@ impl Pool {
         };
         view.content_root(&self.nodes)
     }
-}
-
-/// A snapshot among the versions that it descends from, and those that go on from it.
-pub struct InLine {
-    /// Against each of them, and the one before.
-    pub differences: Vec<Difference>,
-    /// How many go on from it. While there are several nothing of it comes back.
-    pub heirs: usize,
-    /// The side branches that begin at it, if several go on from it, each by its oldest snapshot.
-    pub branches: Vec<String>,
 }
 
 /// A replica that is not broken off changes by commits only.

@@ -23,7 +23,7 @@ pub enum Snapshot {
     #[command(
         after_help = "UNIQUE is the data that a snapshot has and the versions next to it do not have. It is not what a deletion frees: clones, \
                       deduplication and versions further away may still use it, and equal data that was written again has a place of \
-                      its own. farside snapshot delete --plan says what comes back at most.\n\nTo fetch one file as it was at a point: the page \
+                      its own. farside snapshot delete --plan says about how much comes back.\n\nTo fetch one file as it was at a point: the page \
                       Get one file back of the manual (guides/one-file).\n\nExample:\n  farside snapshot list p/db --json"
     )]
     #[command(alias = "ls")]

@@ -12,6 +12,7 @@ use farside_engine::{TO_MAKE_ROOM_BELOW, VolumeName};
 use farside_link::{Priority, Window};
 use farside_mirror::{MirrorError, MirrorOptions, NOT_RESYNCED, NewMirror, Retention};
 use farside_peer::{Node, PeerId};
+use farside_transfer::Phase;
 use farside_transfer::protocol::convert::Place;
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -740,9 +741,12 @@ async fn delete(
 ) -> Answered<Mirror> {
     let name = name_of(pool, volume)?;
     let mirror = site.mirrors.mirror(&name)?;
-    let before = site.mirrors.document(&mirror.status(), site.clock.now());
+    let status = mirror.status();
+    let before = site.mirrors.document(&status, site.clock.now());
     if planned.plan {
         let broken_off = before.state == MirrorState::BrokenOff;
+        // What waits for its turn or a session has brought nothing.
+        let running = status.progress.as_ref().filter(|progress| progress.phase != Phase::Waiting);
         let is_followed = broken_off && site.mirrors.is_followed_by(&name, &before.source);
         let fence = site.mirrors.fence_after(&name);
         let is_overtaken_back = broken_off && site.mirrors.broken_off_from(&name).contains(&before.source);
@@ -750,6 +754,8 @@ async fn delete(
             volume: &name,
             source: &before.source,
             has_copy: before.base_snapshot.is_some(),
+            arrived_bytes: running.map(|progress| progress.done_bytes),
+            is_swapping: status.is_swapping || site.operations.running_swap(&name).is_some(),
             is_broken_off: broken_off,
             is_followed,
             is_paired: site.node.peer(mirror.status().relationship.peer).is_some(),

@@ -546,7 +546,7 @@ async fn delete(
         let clones = clones_of(&site, volume, Some(uuid))?;
         let in_line = found.pool.snapshot_in_line(&volume.volume, uuid).map_err(Failure::into_error_body)?;
         let (heirs, branches) = (in_line.heirs, in_line.branches.clone());
-        let bytes_freed = match status.on_main_line || heirs > 1 {
+        let bytes_freed = match heirs > 1 {
             true => found.pool.snapshot_owned_bytes(&volume.volume, uuid).ok(),
             false => count(&site, volume, move |counter| counter.only_in_line(in_line)).await?,
         };

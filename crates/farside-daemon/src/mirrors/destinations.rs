@@ -690,6 +690,15 @@ fn source(held: api::MirrorDestination) -> api::Mirror {
             )
         })
     });
+    let why = why.or_else(|| {
+        held.released.as_ref().map(|released| {
+            format!(
+                "what was kept here for its next update was released ({}): that update compares everything, and what is equal does not \
+                 travel",
+                released.why
+            )
+        })
+    });
     api::Mirror {
         id: held.id,
         name: held.volume.clone(),
@@ -701,6 +710,8 @@ fn source(held: api::MirrorDestination) -> api::Mirror {
             (Some(overtaken), ..) if overtaken.beyond.is_none() => MirrorState::BrokenOff,
             (_, true, None) => MirrorState::Initializing,
             (_, true, Some(_)) => MirrorState::Transferring,
+            // Its replica is whole; only what is kept here for its next update is gone.
+            (_, false, None) if held.released.is_some() => MirrorState::Mirrored,
             (_, false, None) => MirrorState::Uninitialized,
             (_, false, Some(_)) => MirrorState::Mirrored,
         },

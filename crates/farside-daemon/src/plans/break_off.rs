@@ -5,7 +5,7 @@ use farside_api::{Plan, Timestamp};
 use farside_engine::VolumeName;
 use farside_mirror::rescues;
 
-use super::parts::{keep, lose, old_side_branch, opens, plan, rescue};
+use super::parts::{dropped_transfer, keep, lose, old_side_branch, opens, plan, rescue};
 use crate::convert::roughly;
 
 /// `mirror break`.
@@ -147,11 +147,7 @@ pub(crate) fn break_off(facts: &BreakFacts<'_>) -> Plan {
             facts.readers
         ));
     }
-    if let Some(bytes) = facts.arrived_bytes {
-        plan.would.push(format!(
-            "the running transfer ends; the {bytes} bytes of it that have arrived are dropped"
-        ));
-    }
+    plan.would.extend(facts.arrived_bytes.map(dropped_transfer));
     match current {
         Some((current, age)) => lose(
             &mut plan,

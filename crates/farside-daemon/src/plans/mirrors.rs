@@ -4,7 +4,7 @@ use farside_api::Plan;
 use farside_engine::{RoomBelow, StagingRoom, VolumeName};
 
 use super::break_off::FenceAfter;
-use super::parts::plan;
+use super::parts::{dropped_transfer, plan};
 
 /// `mirror initialize`. `source` as `SITE:POOL/VOL`; what comes and the room for it are in fields. `for_more`: what makes more room.
 pub(crate) fn initialize(
@@ -102,6 +102,10 @@ pub(crate) struct DeleteFacts<'a> {
     pub(crate) source: &'a str,
     /// A version has arrived here.
     pub(crate) has_copy: bool,
+    /// Bytes of a transfer under way that have arrived.
+    pub(crate) arrived_bytes: Option<u64>,
+    /// A change of roles is under way, and ends by it.
+    pub(crate) is_swapping: bool,
     /// The sites are paired.
     pub(crate) is_paired: bool,
     /// The source keeps nothing for it, and knows of the break.
@@ -136,6 +140,11 @@ pub(crate) fn delete_mirror(facts: &DeleteFacts<'_>) -> Plan {
         }
         FenceAfter::None => format!("{volume} stays, as a volume that hosts may write to"),
     });
+    if facts.is_swapping {
+        plan.would
+            .push(format!("the swap of {volume} that is under way is ended, and no role is changed by it"));
+    }
+    plan.would.extend(facts.arrived_bytes.map(dropped_transfer));
     if facts.is_followed {
         plan.would.push(match facts.is_paired {
             true => format!(

@@ -29,6 +29,11 @@ pub(crate) fn blocks(bytes: u64) -> u64 {
     bytes.div_ceil(BLOCK_BYTES)
 }
 
+/// What becomes of a transfer under way.
+pub(super) fn dropped_transfer(arrived_bytes: u64) -> String {
+    format!("the running transfer ends; the {arrived_bytes} bytes of it that have arrived are dropped")
+}
+
 /// How a side branch is used.
 pub(super) fn opens(name: &str) -> String {
     format!(

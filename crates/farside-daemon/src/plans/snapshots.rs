@@ -90,7 +90,7 @@ pub(crate) fn rollback(facts: &RollbackFacts<'_>) -> Plan {
 /// What deleting a snapshot gives back to its pool.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Frees<'a> {
-    /// On the main line at most, on a side branch about; None: unknown.
+    /// About; while several versions go on from it, at most. None: unknown.
     pub(crate) bytes: Option<u64>,
     /// How many versions go on from it. While there are several it stays on the medium, and nothing comes back.
     pub(crate) heirs: usize,
@@ -113,8 +113,8 @@ pub(crate) fn delete_snapshot(
         .push(format!("{volume}@{snapshot} is deleted; the volume and its other snapshots stay as they are"));
     leave_clones(&mut plan, clones);
     if let Some(bytes) = frees.bytes.filter(|_| clones.is_empty()) {
-        plan.would.push(match (on_main_line, frees.heirs) {
-            (_, 2..) => {
+        plan.would.push(match frees.heirs {
+            2.. => {
                 let why = match frees.branches {
                     [] => String::from("several versions go on from it, one of which a transfer may be bringing"),
                     branches => format!("a side branch that begins at it is there ({})", branches.join(", ")),
@@ -123,17 +123,12 @@ pub(crate) fn delete_snapshot(
                     "nothing comes back in the pool while {why}; after that at most {bytes} bytes do, as far as nothing else uses them"
                 )
             }
-            (true, _) => format!(
-                "at most {bytes} bytes come back in the pool; what a newer version, or deduplication, still uses stays in use"
-            ),
-            (false, 1) if bytes == 0 => String::from(
-                "nothing comes back in the pool: what goes on from it on its side branch, or what it began as, holds the same",
-            ),
-            (false, 1) => {
-                format!("about {bytes} bytes come back in the pool; what deduplication shares stays in use")
+            1 if bytes == 0 => {
+                String::from("nothing comes back in the pool: what goes on from it, or what it began as, holds the same")
             }
+            1 => format!("about {bytes} bytes come back in the pool; what deduplication shares stays in use"),
             // With it goes what it alone shows of the points below, and what lies there that nothing shows any more.
-            (false, _) => format!(
+            0 => format!(
                 "about {} bytes come back in the pool, or more where nothing else shows what lies below it; what deduplication shares stays \
                  in use",
                 bytes.max(only_here_bytes.unwrap_or_default())

@@ -205,10 +205,18 @@ fn a_snapshot_that_more_goes_on_from_gives_nothing_back() {
 #[test]
 fn what_deletes_says_how_much() {
     golden(
-        &delete_snapshot(&volume(), "monday", at("2026-11-16T03:00:00Z"), true, Some(8192), main_line(12288), &[]),
+        &delete_snapshot(
+            &volume(),
+            "monday",
+            at("2026-11-16T03:00:00Z"),
+            true,
+            Some(8192),
+            main_line(12288),
+            &[],
+        ),
         "delete snapshot p/db@monday
          would: p/db@monday is deleted; the volume and its other snapshots stay as they are
-         would: at most 12288 bytes come back in the pool; what a newer version, or deduplication, still uses stays in use
+         would: about 12288 bytes come back in the pool; what deduplication shares stays in use
          lost: the state of p/db at 2026-11-16T03:00:00Z; at most the data that no other version of it holds:
          lost: Some(2) Some(8192) None",
     );
@@ -472,6 +480,8 @@ fn delete_facts<'a>(volume: &'a VolumeName, fence: &'a FenceAfter) -> DeleteFact
         is_broken_off: false,
         is_followed: false,
         is_overtaken_back: false,
+        arrived_bytes: None,
+        is_swapping: false,
         fence,
     }
 }

@@ -198,12 +198,12 @@ impl Driver {
     }
 
     fn crossed_why(&self) -> String {
-        let Relationship { destination, .. } = &self.relationship;
+        let Relationship { destination, source: there, .. } = &self.relationship;
         let source = self.source_name();
         format!(
             "{destination} is broken off, as before: {source} {CROSSED_WITH} it, and does. Nothing of \
              {destination} was changed. If {source} shall count after all, with what its hosts wrote: there \
-             farside mirror break --at RESCUE, the rescue-TIME that its resync names at its end (before that without --at), then farside mirror \
+             farside mirror break {there} --at RESCUE, the rescue-TIME that its resync names at its end (before that without --at), then farside mirror \
              resync {destination}"
         )
     }

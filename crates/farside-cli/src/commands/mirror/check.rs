@@ -368,7 +368,17 @@ fn late(mirror: &Mirror, most: Option<f64>) -> Result<f64, String> {
     }
     if let Some(why) = is_cut_off(mirror) {
         let behind = mirror.lag_seconds.map(|lag| format!("is {} behind, and ", duration(lag)));
-        return Err(format!("{}gets nothing any more: {why}", behind.unwrap_or_default()));
+        // What was mended since shows only with the next attempt.
+        let again = match (mirror.stopped, mirror.schedule.is_none()) {
+            (Some(MirrorStopped::NoRight), true) => {
+                format!(
+                    "; that was so at its last attempt: farside mirror update {} makes another",
+                    mirror.name
+                )
+            }
+            _ => String::new(),
+        };
+        return Err(format!("{}gets nothing any more: {why}{again}", behind.unwrap_or_default()));
     }
     // What it shows is of no moment of its source.
     if mirror.shows_own_state {

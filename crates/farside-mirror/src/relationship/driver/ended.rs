@@ -264,7 +264,7 @@ impl Driver {
                 let is_abort = outcome.report.reason.as_deref() == Some(&*TransferError::Aborted.to_string());
                 if is_abort && found.current.is_none() {
                     outcome.report.reason = Some("aborted; the replica holds nothing yet".into());
-                } else if is_abort && self.shows_own && found.current == self.current {
+                } else if is_abort && self.shows_own_state() && found.current == self.current {
                     outcome.report.reason = Some("aborted; the resync is pending still".into());
                 }
                 self.shows_own &= found.current == self.current;

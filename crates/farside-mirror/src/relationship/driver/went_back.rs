@@ -51,7 +51,7 @@ fn pool_here(brought: impl Iterator<Item = ContentRoot>, shown: ContentRoot) -> 
 pub(super) fn reason(source: &str, pool: &str, SetAside { here, is_same }: SetAside) -> String {
     let of_source = format!(
         "{source} went back to an earlier state, follows another site since, two copies of its site are alive (a restored backup, a \
-         clone), or its base was released there (farside mirror release)"
+         clone), or its base was released there (by farside mirror release, or for want of room)"
     );
     let because = match here {
         PoolHere::AsItWas => of_source,
