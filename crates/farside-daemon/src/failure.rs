@@ -244,7 +244,7 @@ impl Failure for MirrorError {
                 "a mirror is made at the site that gets the copy: to have another replica elsewhere, type the command there. If this is \
                  what you want: --yes (of the API: copy_of_own)",
             ),
-            MirrorError::State(_) => ErrorBody::new(ErrorCode::Refused, message),
+            MirrorError::State(_) | MirrorError::NotTogether { .. } => ErrorBody::new(ErrorCode::Refused, message),
             MirrorError::NotFound(_) => ErrorBody::new(ErrorCode::NotFound, message),
             MirrorError::Exists(_) => ErrorBody::new(ErrorCode::Exists, message),
             MirrorError::Invalid(_) => ErrorBody::new(ErrorCode::WrongUsage, message),

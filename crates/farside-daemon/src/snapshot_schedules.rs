@@ -27,7 +27,7 @@ use uuid::Uuid;
 
 use self::document::{Entry, Frozen, Kept, Other};
 use self::hooks::{Hook, Hooks};
-use self::taking::{Taken, count, leave, leave_all, look, rests, rotate, take_now, would_let_go};
+use self::taking::{Taken, count, leave, leave_all, look, names_now, rests, rotate, take_now, would_let_go};
 use self::turns::{Turn, Turns};
 use crate::blocking::Blocking;
 use crate::commands::end_left;
@@ -359,6 +359,14 @@ impl SnapshotSchedules {
         self.blocking_of(&entry.pool).run(move || rests(&pools, &of)).await.ok().flatten()
     }
 
+    /// What its volumes are called now, the first and the others; none if that cannot be told.
+    async fn names_now(&self, entry: &Entry) -> Option<(String, Vec<String>)> {
+        let (pools, of) = (Arc::clone(&self.pools), entry.clone());
+        let names = self.blocking_of(&entry.pool).run(move || names_now(&pools, &of)).await.ok().flatten()?;
+        let (first, others) = names.split_first()?;
+        Some((first.clone(), others.to_vec()))
+    }
+
     /// Freezes, takes, and thaws with the hook that froze, whatever is changed meanwhile.
     async fn take_frozen(
         &self,
@@ -420,6 +428,8 @@ impl SnapshotSchedules {
         let mut documents = Vec::with_capacity(wanted.len());
         for entry in wanted {
             let mut document = entry.document(self.points(&entry));
+            (document.volume, document.others) =
+                self.names_now(&entry).await.unwrap_or((document.volume, document.others));
             if entry.kept.rests || document.why.is_none() {
                 document.why = self.rests(&entry).await;
             }

@@ -30,6 +30,14 @@ pub enum MirrorError {
     /// The database of relationships failed.
     #[error("the state database failed: {0}")]
     Store(String),
+    /// The source does not say at which moment all volumes of a group can be had.
+    #[error("the source names no moment of all volumes of group {group}: {error}. Nothing was changed")]
+    NotTogether {
+        /// The group.
+        group: String,
+        /// Why not.
+        error: TransferError,
+    },
     /// The state forbids it.
     #[error("{0}")]
     State(String),
@@ -73,7 +81,7 @@ impl MirrorError {
 
     /// Whether the source refused it because this site has no right to it.
     pub(crate) fn is_forbidden(&self) -> bool {
-        matches!(self, MirrorError::Transfer(error) if error.is_forbidden())
+        matches!(self, MirrorError::Transfer(error) | MirrorError::NotTogether { error, .. } if error.is_forbidden())
     }
 
     /// Whether the engine has no such volume or snapshot.

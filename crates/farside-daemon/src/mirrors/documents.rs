@@ -40,6 +40,7 @@ impl Mirrors {
         // What is broken off waits for nobody.
         let quiet =
             || peers::silent(peer.as_ref().filter(|_| status.state != farside_mirror::State::BrokenOff)?);
+        let hangs = interrupted.is_some() || stands.is_some() || !peer.as_ref().is_some_and(is_heard);
         let why = swap
             .or(interrupted)
             .or(stands)
@@ -70,7 +71,14 @@ impl Mirrors {
             current_snapshot: shown.map(|c| c.name.clone()),
             content_root: shown.map(|c| c.content_root.to_string()),
             base_snapshot: current.map(|c| c.name.clone()),
-            transfer: status.progress.as_ref().map(|progress| convert::transfer(progress, monotonic)),
+            transfer: status.progress.as_ref().map(|progress| {
+                let transfer = convert::transfer(progress, monotonic);
+                match hangs {
+                    // What came last is no rate of what comes.
+                    true => api::Transfer { rate_bytes_per_second: None, eta_seconds: None, ..transfer },
+                    false => transfer,
+                }
+            }),
             shows_own_state: status.shows_own_state,
             changes_roles: unfinished_swap::is_under_way(status),
             source_heard: status.source_heard.map(convert::source_heard),
@@ -207,4 +215,9 @@ fn by(by: farside_mirror::WentOnBy) -> api::WentOnBy {
 fn set_aside(name: &str) -> Option<api::SetAside> {
     let (at, _) = rescue_moment(name)?;
     Some(api::SetAside { name: name.to_owned(), at: at.parse().ok()? })
+}
+
+/// Whether something comes of the peer now.
+fn is_heard(peer: &PeerStatus) -> bool {
+    peers::answers(peer) && peer.silent_for.is_none()
 }

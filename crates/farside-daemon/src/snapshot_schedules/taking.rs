@@ -67,6 +67,19 @@ pub(super) fn rests(pools: &Pools, entry: &Entry) -> Result<Option<String>, Erro
     )))
 }
 
+/// What the volumes of a timetable are called now, which is not what they were called at its last tick; none if that cannot be told.
+pub(super) fn names_now(pools: &Pools, entry: &Entry) -> Result<Option<Vec<String>>, ErrorBody> {
+    if pools.not_open(&entry.pool).is_some() {
+        return Ok(None);
+    }
+    let engine = pools.engine();
+    let now = |(volume, last): (Uuid, String)| {
+        let name = name_of(&*engine, &entry.pool, volume, &last).map_err(Failure::into_error_body)?;
+        Ok(name.map_or(last, |name| name.to_string()))
+    };
+    entry.volumes().zip(entry.names()).map(now).collect::<Result<Vec<String>, ErrorBody>>().map(Some)
+}
+
 /// The names of all volumes, if a snapshot of them can be taken. Asked before anything is frozen for it.
 pub(super) fn look(pools: &Pools, entry: &Entry) -> Result<Vec<VolumeName>, ErrorBody> {
     let refused = |why: String| Err(ErrorBody::new(ErrorCode::Refused, why));

@@ -1,12 +1,11 @@
 //! `farside snapshot rollback --group`: volumes of mirrors that are broken off go back to one moment.
 
-use farside_api::{ErrorBody, ErrorCode, Rollback, StartRollback, Timestamp};
+use farside_api::{ErrorBody, ErrorCode, Mirror, Role, Rollback, StartRollback, Timestamp};
 use reqwest::Method;
 use serde::Serialize;
 
-use super::members::{Group, members, volumes_of};
+use super::members::{Group, Member, members, volumes_of};
 use super::moments::{Line, instant_of};
-
 use super::named::Verb;
 use super::nothing_newer;
 use super::set_aside::{kept, one_name};
@@ -57,13 +56,14 @@ pub(crate) async fn roll_back(
         steps.push(Step { path, body: body.clone() });
     }
     let moment = time(instant.created_at);
+    let others = others_there(group, members, &context.client.get::<Vec<Mirror>>(&["mirrors"]).await?);
     let headline = format!(
         "group {group}: {} back to {moment}\n{}{unmoved}{}",
         match members.len() {
             1 => "1 volume goes".to_owned(),
-            count => format!("{count} volumes go, all of them,"),
+            count => format!("{count} volumes go, all that are known here,"),
         },
-        of_originals(&originals),
+        of_originals(&originals) + &others,
         of_group.note(group)
     );
     of_group.note_aside(context, group);
@@ -123,13 +123,35 @@ pub(crate) async fn roll_back(
         };
         let are = if names.len() == 1 { "is" } else { "are" };
         format!(
-            "{} {are} as of {}\n{unmoved}{kept}{gone}{}",
+            "{} {are} as of {}\n{others}{unmoved}{kept}{gone}{}",
             names.join(", "),
             time(done.created_at),
             of_group.note(group)
         )
     });
     Ok(())
+}
+
+/// That other volumes here have a replica at the site that follows originals of the group: which group that is in only that site knows.
+fn others_there(group: &str, members: &[Member], all: &[Mirror]) -> String {
+    let Some(original) = members.iter().find(|member| member.is_original()) else { return String::new() };
+    let Some((site, _)) = original.mirror.source.split_once(':') else { return String::new() };
+    let is_other = |m: &&Mirror| {
+        m.role == Role::Source
+            && m.overtaken.is_none()
+            && m.destination.split_once(':').is_some_and(|(of, _)| of == site)
+            && members.iter().all(|member| member.mirror.name != m.name)
+    };
+    let others: Vec<&str> = all.iter().filter(is_other).map(|m| m.name.as_str()).collect();
+    if others.is_empty() {
+        return String::new();
+    }
+    let (is, it) = if others.len() == 1 { ("is", "it is") } else { ("are", "which of them are") };
+    format!(
+        "{} {is} mirrored to {site} as well, and {is} not taken back: whether {it} of group {group} there is not known here (farside mirror \
+         status there shows it); what is of it goes back with farside snapshot rollback POOL/VOL@SNAP\n",
+        others.join(", ")
+    )
 }
 
 /// That volumes which go back are in use, a line; nothing if none is.
