@@ -36,7 +36,7 @@ pub enum MirrorError {
         /// The group.
         group: String,
         /// Why not.
-        error: TransferError,
+        error: Box<TransferError>,
     },
     /// The state forbids it.
     #[error("{0}")]
@@ -81,7 +81,11 @@ impl MirrorError {
 
     /// Whether the source refused it because this site has no right to it.
     pub(crate) fn is_forbidden(&self) -> bool {
-        matches!(self, MirrorError::Transfer(error) | MirrorError::NotTogether { error, .. } if error.is_forbidden())
+        match self {
+            MirrorError::Transfer(error) => error.is_forbidden(),
+            MirrorError::NotTogether { error, .. } => error.is_forbidden(),
+            _ => false,
+        }
     }
 
     /// Whether the engine has no such volume or snapshot.

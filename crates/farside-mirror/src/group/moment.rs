@@ -55,8 +55,10 @@ pub(super) async fn ask(
     let asked: Vec<Reservation> = members.iter().zip(shown).map(reservation).collect();
     let message = ReserveTogether { members: asked.iter().map(Reservation::to_message).collect() };
     let answer = call(joining.link, Body::ReserveTogether(message), None).await;
-    let answer =
-        answer.map_err(|error| MirrorError::NotTogether { group: joining.key.name.clone(), error })?;
+    let answer = answer.map_err(|error| MirrorError::NotTogether {
+        group: joining.key.name.clone(),
+        error: Box::new(error),
+    })?;
     let answer = ReservedTogether::decode(answer)
         .map_err(|e| MirrorError::State(format!("the source's answer cannot be read: {e}")))?;
     let moments = group::moments(&answer, asked.len())
