@@ -567,8 +567,8 @@ impl Mirrors {
                 )
             } else if self.is_over_there(volume) {
                 format!(
-                    "{volume} was mirrored by {from}, and that mirror is over; only the way back is kept here: farside mirror delete {volume} \
-                     ends that (the volume stays)"
+                    "{from} has nothing to do with {volume} any more, and is kept here by name still, for the way back: farside mirror \
+                     delete {volume} ends that (the volume stays)"
                 )
             } else if self.holds_nothing(volume) {
                 format!(

@@ -428,6 +428,11 @@ impl SnapshotSchedules {
         let mut documents = Vec::with_capacity(wanted.len());
         for entry in wanted {
             let mut document = entry.document(self.points(&entry));
+            // A cluster that does not answer keeps nobody from the list.
+            if self.pools.is_away(&entry.pool) {
+                documents.push(document);
+                continue;
+            }
             (document.volume, document.others) =
                 self.names_now(&entry).await.unwrap_or((document.volume, document.others));
             if entry.kept.rests || document.why.is_none() {

@@ -26,6 +26,8 @@ pub(super) fn rest_of_group(known: &OfGroups, group: &str, size: u32, peer: Peer
     size.saturating_sub(u32::try_from(known).unwrap_or(u32::MAX))
 }
 
+/// A mirror whose pool does not answer keeps nobody from an update of the others.
+const SEEN_WITHIN: Duration = Duration::from_millis(500);
 /// How long the update after a change of roles waits for a session.
 const TO_ONE_MOMENT_PATIENCE: Duration = Duration::from_secs(30);
 
@@ -187,7 +189,7 @@ impl Mirrors {
                 && other.id != of.id;
             // It is as good as unseen where it cannot be said: the notice stays.
             if is_of_it && let Ok(mirror) = self.mirror(&other.destination) {
-                let _ = mirror.seen().await;
+                let _ = tokio::time::timeout(SEEN_WITHIN, mirror.seen()).await;
             }
         }
     }
