@@ -16,6 +16,7 @@ use farside_peer::{PeerId, PeerStatus};
 use farside_store::Version;
 use farside_transfer::Phase;
 use farside_transfer::bases::rotates;
+use farside_transfer::report::TransferResult;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -420,11 +421,16 @@ async fn resync(
             mirror.set_schedule(schedule).await.map_err(Failure::into_error_body)?;
         }
         let ended = asked.ended().await;
-        if let Err(error) = &ended
-            && error.to_string().starts_with("aborted; ")
-            && is_broken_off_then(&mirror).await
-        {
-            let message = format!("{to} was broken off meanwhile, and hosts may write to it");
+        let (is_abort, set_aside) = match &ended {
+            Ok(report) => (report.result == TransferResult::Aborted, &report.set_aside[..]),
+            Err(error) => (error.to_string().starts_with("aborted; "), &[][..]),
+        };
+        if is_abort && is_broken_off_then(&mirror).await {
+            let set_aside: String = set_aside
+                .iter()
+                .map(|name: &String| format!(". What it showed before the resync stays as {to}@{name}"))
+                .collect();
+            let message = format!("{to} was broken off meanwhile, and hosts may write to it{set_aside}");
             return Err(ErrorBody::new(ErrorCode::Failed, message)
                 .hint(format!("farside mirror status {to} says what it holds")));
         }
