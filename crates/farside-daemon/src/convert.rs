@@ -210,7 +210,7 @@ pub(crate) fn report(record: &api::TransferRecord) -> Option<TransferReport> {
 /// What took a person's snapshot of this name, if no person did. Names of rescues are reserved; the others are those that this
 /// program gives, and that nobody else has a reason to give.
 pub(crate) fn taken_by(name: &str) -> Option<api::TakenBy> {
-    // A rescue of a source is no rescue here, and no person's either.
+    // One that came from the source does not count among those of this site, but no person took it either.
     let is_rescue = |name: &str| rescues::is_reserved(name);
     if is_rescue(name) || name.strip_prefix("source-").is_some_and(is_rescue) {
         Some(api::TakenBy::Rescue)

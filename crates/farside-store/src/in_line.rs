@@ -26,7 +26,8 @@ impl Pool {
     pub fn snapshot_in_line(self: &Arc<Self>, volume: &str, uuid: Uuid) -> Result<InLine> {
         let mut state = self.locked();
         let version = find_snapshot_by_uuid(&state, volume, uuid)?.clone();
-        let heirs = state.versions.heirs_of(version.id);
+        let of_all = state.versions.heirs();
+        let heirs = of_all.get(&version.id).cloned().unwrap_or_default();
         let mut branches = Vec::new();
         if heirs.len() > 1 {
             let line = state.versions.main_line(version.volume);
@@ -39,7 +40,7 @@ impl Pool {
                 branches.extend(named.map(|snapshot| snapshot.name.clone()));
             }
         }
-        let ancestor = state.versions.staying_ancestor(&version).map(|a| a.id);
+        let ancestor = state.versions.staying_ancestor(&version, &of_all).map(|a| a.id);
         let mut differences = Vec::with_capacity(heirs.len() + 1);
         for other in heirs.iter().map(|heir| Some(*heir)).chain([ancestor]) {
             differences.push(Difference::begin(self, &mut state, other, version.id)?);

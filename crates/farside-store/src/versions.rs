@@ -354,15 +354,29 @@ impl Versions {
         self.versions.values().filter(move |v| v.parent == id)
     }
 
-    /// The versions that go on from one, and stay when all that can go is gone: a deleted one stays while several go on from it.
-    pub(crate) fn heirs_of(&self, id: u64) -> Vec<u64> {
-        let mut heirs = Vec::new();
-        for child in self.children_of(id) {
-            let below = if child.deleted { self.heirs_of(child.id) } else { Vec::new() };
-            match !child.deleted || child.is_in_use() || below.len() > 1 {
-                true => heirs.push(child.id),
-                false => heirs.extend(below),
+    /// The versions that go on from each, and stay when all that can go is gone: a deleted one stays while several go on from it. In one
+    /// pass, children before their parents (a head is older than the snapshot that it goes on from): thousands that were deleted may wait
+    /// in a row to be reaped.
+    pub(crate) fn heirs(&self) -> HashMap<u64, Vec<u64>> {
+        let mut children: HashMap<u64, Vec<&VersionState>> = HashMap::new();
+        let mut order: Vec<&VersionState> = Vec::with_capacity(self.versions.len());
+        for version in self.versions.values() {
+            match self.versions.contains_key(&version.parent) {
+                true => children.entry(version.parent).or_default().push(version),
+                false => order.push(version),
             }
+        }
+        let mut next = 0;
+        while let Some(version) = order.get(next).copied() {
+            order.extend(children.remove(&version.id).unwrap_or_default());
+            next += 1;
+        }
+        let mut heirs: HashMap<u64, Vec<u64>> = HashMap::new();
+        for version in order.into_iter().rev() {
+            let below = heirs.get(&version.id).map_or(&[][..], Vec::as_slice);
+            let stays = !version.deleted || version.is_in_use() || below.len() > 1;
+            let passed_on = if stays { vec![version.id] } else { below.to_vec() };
+            heirs.entry(version.parent).or_default().extend(passed_on);
         }
         heirs
     }
@@ -379,12 +393,15 @@ impl Versions {
         false
     }
 
-    /// The nearest version that one descends from and that stays.
-    pub(crate) fn staying_ancestor(&self, version: &VersionState) -> Option<&VersionState> {
+    /// The nearest version that one descends from and that stays, by the [`heirs`](Self::heirs) of all.
+    pub(crate) fn staying_ancestor(
+        &self,
+        version: &VersionState,
+        heirs: &HashMap<u64, Vec<u64>>,
+    ) -> Option<&VersionState> {
+        let count = |id| heirs.get(&id).map_or(0, Vec::len);
         let mut ancestor = self.versions.get(&version.parent);
-        while let Some(going) =
-            ancestor.filter(|a| a.deleted && !a.is_in_use() && self.heirs_of(a.id).len() < 2)
-        {
+        while let Some(going) = ancestor.filter(|a| a.deleted && !a.is_in_use() && count(a.id) < 2) {
             ancestor = self.versions.get(&going.parent);
         }
         ancestor
